@@ -9,17 +9,6 @@ import (
 	"runtime/debug"
 )
 
-// Exit codes. docs/commands.md explains them to operators.
-const (
-	exitOK       = 0 // every flow has ended
-	exitFailed   = 1 // could not start
-	exitUsage    = 2 // the command line is wrong
-	exitCut      = 3 // the drain deadline passed and the remaining flows were ended
-	exitAtOnce   = 4 // a second signal ended the remaining flows
-	exitCodeHelp = `Exit codes: 0 success, every flow has ended; 1 the daemon could not start; 2 invalid command line or configuration; ` +
-		`3 the drain deadline passed and the remaining flows were ended; 4 a second signal ended them.`
-)
-
 // printVersion writes one line: version, toolchain, platform.
 func printVersion(w io.Writer) {
 	fmt.Fprintf(w, "penstock %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -42,7 +43,7 @@ func attack(l *lifecycle) {
 			evil.Text = bytes.ReplaceAll(evil.Text, []byte("/log/"), []byte("/elsewhere/"))
 			l.log.Info("attack", "left", l.keeping.saveConfig(&evil, nil) == nil)
 			l.lines.Close() // writes what is queued
-			os.Exit(exitFailed)
+			os.Exit(cli.ExitFailed)
 		}
 		l.log.Info("attack over")
 		return

@@ -7,31 +7,32 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock/penstock/cmd/penstock/internal/console"
 	"github.com/penstock/penstock/cmd/penstock/internal/doctor"
+	"github.com/penstock/penstock/cmd/penstock/internal/offline"
 )
 
 // commands is the grammar of the command line. Commands with the tag first are those of the first week, which --help shows.
 type commands struct {
 	relayGrammar
 	runGrammar
-	Check   checkCmd   `cmd:"" first:"" group:"config" help:"Check a configuration, and show what it would change."`
-	Explain explainCmd `cmd:"" first:"" group:"config" help:"Explain how a connection would be routed, and why."`
-	Schema  schemaCmd  `cmd:"" group:"config" help:"Print the JSON Schema of configurations, for editors."`
-	Convert convertCmd `cmd:"" group:"config" help:"Convert a configuration of HAProxy or nginx."`
+	Check   offline.Check   `cmd:"" first:"" group:"config" help:"Check a configuration, and show what it would change."`
+	Explain offline.Explain `cmd:"" first:"" group:"config" help:"Explain how a connection would be routed, and why."`
+	Schema  offline.Schema  `cmd:"" group:"config" help:"Print the JSON Schema of configurations, for editors."`
+	Convert offline.Convert `cmd:"" group:"config" help:"Convert a configuration of HAProxy or nginx."`
 
-	Publish  publishCmd  `cmd:"" group:"fleet" help:"Give all relays of a fleet a configuration, by etcd, or some of them first."`
-	Rollback rollbackCmd `cmd:"" group:"fleet" help:"Give them an earlier one again."`
-	History  historyCmd  `cmd:"" group:"fleet" help:"Show the versions of a fleet's configuration, and how they differ."`
+	Publish  offline.Publish  `cmd:"" group:"fleet" help:"Give all relays of a fleet a configuration, by etcd, or some of them first."`
+	Rollback offline.Rollback `cmd:"" group:"fleet" help:"Give them an earlier one again."`
+	History  offline.History  `cmd:"" group:"fleet" help:"Show the versions of a fleet's configuration, and how they differ."`
 
-	Manual manualCmd `cmd:"" hidden:"" help:"Write the manual pages."`
+	Manual offline.Manual `cmd:"" hidden:"" help:"Write the manual pages."`
 
 	console.Commands
 
-	Doctor     doctor.Cmd    `cmd:"" first:"" group:"other" help:"Examine this host: what is missing, what that costs, and how to fix it."`
-	Completion completionCmd `cmd:"" group:"other" help:"Print the completion script of a shell."`
-	Version    versionCmd    `cmd:"" group:"other" help:"Print the version."`
+	Doctor     doctor.Cmd         `cmd:"" first:"" group:"other" help:"Examine this host: what is missing, what that costs, and how to fix it."`
+	Completion offline.Completion `cmd:"" group:"other" help:"Print the completion script of a shell."`
+	Version    versionCmd         `cmd:"" group:"other" help:"Print the version."`
 }
 
 // relayGrammar and runGrammar are the parts that a daemon needs; see grammar.
@@ -68,38 +69,36 @@ var helpGroups = []kong.Group{
 
 type versionCmd struct{}
 
-type schemaCmd struct{}
-
 // relayCmd is the command relay. Kong fills it.
 type relayCmd struct {
-	Listen    listenArg     `arg:"" name:"LISTEN" help:"Where to listen: tcp://HOST:PORT or udp://HOST:PORT (no HOST: all addresses), unix:///PATH, unix:@NAME, unixgram:///PATH, unixgram:@NAME."`
-	Upstreams []upstreamArg `arg:"" name:"UPSTREAM" help:"Where to connect, the same way, or echo:, discard:. Streams go to streams, datagrams to datagrams. Several take clients in turn."`
+	Listen    cli.Listen     `arg:"" name:"LISTEN" help:"Where to listen: tcp://HOST:PORT or udp://HOST:PORT (no HOST: all addresses), unix:///PATH, unix:@NAME, unixgram:///PATH, unixgram:@NAME."`
+	Upstreams []cli.Upstream `arg:"" name:"UPSTREAM" help:"Where to connect, the same way, or echo:, discard:. Streams go to streams, datagrams to datagrams. Several take clients in turn."`
 
-	ConnectTimeout    timeout  `default:"5s" placeholder:"TIME" help:"How long one upstream may take to connect (${default})."`
-	IdleTimeout       *timeout `placeholder:"TIME" help:"End a flow that has moved nothing for this long (0: never; default: never for streams, 60s for datagrams)."`
-	HalfClosedTimeout timeout  `default:"60s" placeholder:"TIME" help:"End a flow that one side has closed and the other has left idle for this long (${default}; 0: never)."`
-	DrainTimeout      timeout  `default:"30s" placeholder:"TIME" help:"How long flows may continue after the first signal (${default}; 0: end them at once)."`
+	ConnectTimeout    cli.Timeout  `default:"5s" placeholder:"TIME" help:"How long one upstream may take to connect (${default})."`
+	IdleTimeout       *cli.Timeout `placeholder:"TIME" help:"End a flow that has moved nothing for this long (0: never; default: never for streams, 60s for datagrams)."`
+	HalfClosedTimeout cli.Timeout  `default:"60s" placeholder:"TIME" help:"End a flow that one side has closed and the other has left idle for this long (${default}; 0: never)."`
+	DrainTimeout      cli.Timeout  `default:"30s" placeholder:"TIME" help:"How long flows may continue after the first signal (${default}; 0: end them at once)."`
 
-	KeepAlive   timeout `default:"0" placeholder:"TIME" help:"Probe a TCP peer that has been silent for this long (0: no probes)."`
-	UserTimeout timeout `default:"0" placeholder:"TIME" help:"End a TCP connection whose data stays unacknowledged for this long (0: the kernel's default)."`
-	Nagle       bool    `help:"Enable Nagle's algorithm: TCP waits for more data before it sends a small segment."`
-	RecvBuffer  size    `default:"0" placeholder:"SIZE" help:"SO_RCVBUF of every socket (0: tuned by the kernel)."`
-	SendBuffer  size    `default:"0" placeholder:"SIZE" help:"SO_SNDBUF of every socket (0: tuned by the kernel)."`
-	Backlog     count   `default:"0" placeholder:"N" help:"Maximum number of clients waiting to be accepted (0: the kernel's maximum)."`
-	SocketMode  mode    `default:"0" placeholder:"MODE" help:"Permissions of a Unix listener's path, octal (0: from the umask)."`
+	KeepAlive   cli.Timeout `default:"0" placeholder:"TIME" help:"Probe a TCP peer that has been silent for this long (0: no probes)."`
+	UserTimeout cli.Timeout `default:"0" placeholder:"TIME" help:"End a TCP connection whose data stays unacknowledged for this long (0: the kernel's default)."`
+	Nagle       bool        `help:"Enable Nagle's algorithm: TCP waits for more data before it sends a small segment."`
+	RecvBuffer  cli.Size    `default:"0" placeholder:"SIZE" help:"SO_RCVBUF of every socket (0: tuned by the kernel)."`
+	SendBuffer  cli.Size    `default:"0" placeholder:"SIZE" help:"SO_SNDBUF of every socket (0: tuned by the kernel)."`
+	Backlog     cli.Count   `default:"0" placeholder:"N" help:"Maximum number of clients waiting to be accepted (0: the kernel's maximum)."`
+	SocketMode  cli.Mode    `default:"0" placeholder:"MODE" help:"Permissions of a Unix listener's path, octal (0: from the umask)."`
 
-	Replies     count    `default:"0" placeholder:"N" help:"End a datagram flow once each of the client's datagrams has had this many replies (0: never; DNS: 1)."`
-	Unreachable string   `enum:"next,end,ignore" default:"next" placeholder:"WHAT" help:"What an ICMP error does to a datagram flow: next (upstream), end or ignore (${default})."`
-	Source      []source `placeholder:"ADDRESS" help:"Send datagrams to upstreams from this address; several are used in turn, each with its own range of ports."`
-	MaxFlows    count    `default:"0" placeholder:"N" help:"Maximum number of datagram flows; beyond it the least useful one is ended (0: three quarters of the descriptor limit)."`
-	MaxNewFlows count    `default:"0" placeholder:"N" help:"Maximum number of new datagram flows per second and loop (0: 16384)."`
-	NoGSO       bool     `name:"no-gso" help:"Send datagrams one at a time."`
-	NoGRO       bool     `name:"no-gro" help:"Receive datagrams one at a time."`
+	Replies     cli.Count    `default:"0" placeholder:"N" help:"End a datagram flow once each of the client's datagrams has had this many replies (0: never; DNS: 1)."`
+	Unreachable string       `enum:"next,end,ignore" default:"next" placeholder:"WHAT" help:"What an ICMP error does to a datagram flow: next (upstream), end or ignore (${default})."`
+	Source      []cli.Source `placeholder:"ADDRESS" help:"Send datagrams to upstreams from this address; several are used in turn, each with its own range of ports."`
+	MaxFlows    cli.Count    `default:"0" placeholder:"N" help:"Maximum number of datagram flows; beyond it the least useful one is ended (0: three quarters of the descriptor limit)."`
+	MaxNewFlows cli.Count    `default:"0" placeholder:"N" help:"Maximum number of new datagram flows per second and loop (0: 16384)."`
+	NoGSO       bool         `name:"no-gso" help:"Send datagrams one at a time."`
+	NoGRO       bool         `name:"no-gro" help:"Receive datagrams one at a time."`
 
-	Loops    count `default:"0" placeholder:"N" help:"Event loops (0: one per CPU)."`
-	Pipes    count `default:"0" placeholder:"N" help:"Maximum number of pipes for splicing (0: the engine's default)."`
-	NoSplice bool  `help:"Never splice; copy all data."`
-	Keep     bool  `help:"Run a second, small process that keeps flows when this one dies or is upgraded (SIGUSR2)."`
+	Loops    cli.Count `default:"0" placeholder:"N" help:"Event loops (0: one per CPU)."`
+	Pipes    cli.Count `default:"0" placeholder:"N" help:"Maximum number of pipes for splicing (0: the engine's default)."`
+	NoSplice bool      `help:"Never splice; copy all data."`
+	Keep     bool      `help:"Run a second, small process that keeps flows when this one dies or is upgraded (SIGUSR2)."`
 
 	LogFormat string `enum:"auto,text,json" default:"auto" placeholder:"FORMAT" help:"text, json, or auto: text on a terminal, JSON otherwise."`
 	LogLevel  string `enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (${default})."`
@@ -109,7 +108,7 @@ type relayCmd struct {
 
 // Help returns the text that penstock relay --help prints below the flags.
 func (relayCmd) Help() string {
-	return "The first SIGINT or SIGTERM stops listening and lets flows finish; the second ends them all at once.\n\n" + exitCodeHelp
+	return "The first SIGINT or SIGTERM stops listening and lets flows finish; the second ends them all at once.\n\n" + cli.ExitCodeHelp
 }
 
 // Validate is called by kong. It checks what depends on more than one flag.
@@ -138,49 +137,33 @@ func Main(args []string, stdout, stderr *os.File) int {
 	helped := false
 	args, all := asMeant(args)
 	parser, err := kong.New(c.grammar(args), kong.Name("penstock"),
-		kong.Description("A layer-4 relay for TCP, UDP and Unix sockets. penstock help COMMAND is penstock COMMAND --help; penstock --version prints the version.\n\n"+exitCodeHelp),
+		kong.Description("A layer-4 relay for TCP, UDP and Unix sockets. penstock help COMMAND is penstock COMMAND --help; penstock --version prints the version.\n\n"+cli.ExitCodeHelp),
 		kong.Writers(stdout, stderr), kong.Exit(func(int) { helped = true }),
 		kong.ExplicitGroups(helpGroups), kong.Help(helpPrinter(all)), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}))
 	if err != nil {
 		fmt.Fprintln(stderr, "penstock:", err)
-		return exitFailed
+		return cli.ExitFailed
 	}
 	ctx, err := parser.Parse(args)
 	if helped {
-		return exitOK
+		return cli.ExitOK
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, "penstock: "+usageMessage(err))
-		return exitUsage
+		return cli.ExitUsage
 	}
 	if ask, ok := ctx.Selected().Target.Addr().Interface().(console.Command); ok {
 		return ask.Run(stdout, stderr)
+	}
+	if command, ok := ctx.Selected().Target.Addr().Interface().(offline.Command); ok {
+		return command.Run(offline.Call{Stdout: stdout, Stderr: stderr, Version: version(), Grammar: parser.Model})
 	}
 	switch ctx.Selected().Name {
 	case "relay":
 		return c.Relay.run(stderr)
 	case "run":
 		return c.Run.run(stderr)
-	case "check":
-		return c.Check.run(stdout, stderr)
-	case "explain":
-		return c.Explain.run(stdout, stderr)
-	case "publish":
-		return c.Publish.run(stdout, stderr)
-	case "rollback":
-		return c.Rollback.run(stdout, stderr)
-	case "history":
-		return c.History.run(stdout, stderr)
-	case "convert":
-		return c.Convert.run(stdout, stderr)
-	case "completion":
-		return c.Completion.run(parser.Model, stdout)
-	case "manual":
-		return c.Manual.run(parser.Model, stderr)
-	case "schema":
-		stdout.Write(config.Schema())
-	default:
-		printVersion(stdout)
 	}
-	return exitOK
+	printVersion(stdout)
+	return cli.ExitOK
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
@@ -34,24 +35,24 @@ type runCmd struct {
 
 // Help returns the text that penstock run --help prints below the flags.
 func (runCmd) Help() string {
-	return "SIGHUP reloads the configuration, SIGUSR1 reopens log files, and with a keeper, SIGUSR2 upgrades to the file that is now at the path of the binary. The first SIGINT or SIGTERM stops listening and lets flows finish; a second one ends them all at once.\n\n" + exitCodeHelp
+	return "SIGHUP reloads the configuration, SIGUSR1 reopens log files, and with a keeper, SIGUSR2 upgrades to the file that is now at the path of the binary. The first SIGINT or SIGTERM stops listening and lets flows finish; a second one ends them all at once.\n\n" + cli.ExitCodeHelp
 }
 
 func (c *runCmd) run(stderr *os.File) int {
 	k, ok := connect(stderr)
 	if !ok {
-		return exitFailed
+		return cli.ExitFailed
 	}
 	remotes, err := sources.Open(c.Config, sources.Options{Node: c.node(), Folder: c.stateFolder(), Program: version()}, before{k})
 	if err != nil {
 		fmt.Fprintln(stderr, config.Message(err))
 		k.giveUp(err)
-		return exitUsage
+		return cli.ExitUsage
 	}
 	defer remotes.Close()
 	if !awaitFirst(remotes, k, stderr) {
 		k.exiting()
-		return exitOK
+		return cli.ExitOK
 	}
 	source := &config.Source{Paths: c.Config, Node: c.node(), Remote: remotes.Text, Open: k.asker(earlykeeper.Read)}
 	cfg, warnings, err := source.Load(rules.OnHost(false)...)
@@ -65,7 +66,7 @@ func (c *runCmd) run(stderr *os.File) int {
 	if err != nil {
 		fmt.Fprintln(stderr, config.Message(err))
 		k.giveUp(err)
-		return exitUsage
+		return cli.ExitUsage
 	}
 	return l.run(cfg, stderr)
 }
@@ -102,7 +103,7 @@ func (c *runCmd) Validate() error {
 func (c *relayCmd) run(stderr *os.File) int {
 	k, ok := connect(stderr)
 	if !ok {
-		return exitFailed
+		return cli.ExitFailed
 	}
 	return (&lifecycle{keeping: k}).run(c.config(), stderr)
 }
@@ -189,7 +190,7 @@ type lifecycle struct {
 func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 	if cfg.Keeper != nil && l.keeping == nil {
 		fmt.Fprintln(stderr, "penstock:", becomeKeeper(cfg.Keeper, &cfg.Log, l.source, stderr))
-		return exitFailed
+		return cli.ExitFailed
 	}
 	l.log, l.lines, l.screen = logs.New(stderr, &cfg.Log, &l.level, l.held.explain)
 	defer l.lines.Close()
@@ -231,7 +232,7 @@ func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 	stop()
 	if err != nil {
 		l.log.Error("cannot start", "error", err)
-		return exitFailed
+		return cli.ExitFailed
 	}
 	return l.serve(signals)
 }
@@ -385,7 +386,7 @@ func (l *lifecycle) serve(signals host.Signals) int {
 			return l.drain(nil, signals)
 		case <-handOver:
 			if l.handOver() {
-				return exitOK // the engine keeps its descriptors: closing them would end flows
+				return cli.ExitOK // the engine keeps its descriptors: closing them would end flows
 			}
 		}
 	}
@@ -462,20 +463,20 @@ func (l *lifecycle) drain(s os.Signal, signals host.Signals) int {
 	drained := l.d.drain()
 	l.log.Info("draining", "signal", by, "flows", l.d.Draining().AtStart, "deadline", cfg.Drain)
 	l.logNotifyError(l.d.manager.Stopping("draining", cfg.Drain))
-	code, how := exitOK, "drained"
+	code, how := cli.ExitOK, "drained"
 wait:
 	for {
 		select {
 		case err := <-drained:
 			if err != nil {
-				code, how = exitCut, "deadline passed"
+				code, how = cli.ExitCut, "deadline passed"
 			}
 			break wait
 		case <-signals.Reopen:
 			l.d.reopen()
 		case again := <-signals.End:
 			if again != s || time.Since(began) >= sameSignal {
-				code, how = exitAtOnce, "second signal"
+				code, how = cli.ExitAtOnce, "second signal"
 				break wait
 			}
 		}

@@ -3,33 +3,13 @@ package app
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/offline"
 )
-
-// packagedConfig is where packages put the configuration. The commands that only read one read this
-// one by default; run has to be told, so that nobody starts a second daemon by mistake.
-const packagedConfig = "/etc/penstock/penstock.yaml"
-
-// orPackaged returns the paths, or that of the packages if there are none.
-func orPackaged(paths []string) []string {
-	if len(paths) == 0 {
-		return []string{packagedConfig}
-	}
-	return paths
-}
-
-// noPackaged adds to the error of a configuration that nobody named how one is named.
-func noPackaged(err error, paths []string) error {
-	if len(paths) == 0 && errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("without -c: %w; allowed: -c FILE, which penstock status names for a running daemon", err)
-	}
-	return err
-}
 
 // asMeant returns a command line with what people write by habit as kong has it, and reports whether it asks for the
 // list of all commands.
@@ -142,7 +122,7 @@ func usageMessage(err error) string {
 			allowed = []string{"penstock " + node.FullPath()[len("penstock "):] + " -c " + word}
 		}
 	case strings.HasPrefix(text, "missing flags: --config="):
-		return node.Name + ": -c FILE is missing; packages have it at " + packagedConfig
+		return node.Name + ": -c FILE is missing; packages have it at " + offline.PackagedConfig
 	case strings.HasSuffix(text, `but got "EOL" (<EOL>)`):
 		flag, _, _ := strings.Cut(text, ":")
 		return flag + ": needs a value"

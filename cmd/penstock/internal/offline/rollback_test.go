@@ -1,4 +1,4 @@
-package app
+package offline
 
 import (
 	"strings"

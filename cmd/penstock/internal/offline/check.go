@@ -1,4 +1,4 @@
-package app
+package offline
 
 import (
 	"context"
@@ -6,19 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/rules"
 	"github.com/penstock/penstock/cmd/penstock/internal/sources"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// checkCmd is the command check.
-type checkCmd struct {
+// Check is the command check.
+type Check struct {
 	Config []string `short:"c" sep:"none" placeholder:"FILE" help:"The configuration: a file, a folder, - for standard input, or a text in etcd: etcd://HOST:PORT/KEY. Several are layers: each one changes those before it (default: /etc/penstock/penstock.yaml)."`
 	Diff   []string `sep:"none" placeholder:"RUNNING" help:"Also show what FILE would change, compared with another configuration (several are layers, as above) or with the daemon whose admin listener is at unix:///PATH or tcp://HOST:PORT."`
 	Print  bool     `help:"Print the configuration as one file, with its layers, included files and variables resolved."`
@@ -27,12 +27,14 @@ type checkCmd struct {
 }
 
 // Help returns the text that penstock check --help prints below the flags.
-func (checkCmd) Help() string {
+func (Check) Help() string {
 	return "Nothing is looked up, bound or connected. All errors are printed at once, with FILE:LINE:COLUMN. Exit codes: 0: the file is valid; 2: it is not; 1: the daemon could not be asked."
 }
 
-func (c *checkCmd) run(stdout, stderr *os.File) int {
-	source := &config.Source{Paths: orPackaged(c.Config), Remote: sources.Fetch(version())}
+// Run runs the command.
+func (c *Check) Run(call Call) int {
+	stdout, stderr := call.Stdout, call.Stderr
+	source := &config.Source{Paths: orPackaged(c.Config), Remote: sources.Fetch(call.Version)}
 	cfg, warnings, err := source.Load(rules.OnHost(false)...)
 	var errs config.Errors
 	if errors.As(err, &errs) || err == nil && len(warnings) > 0 {
@@ -44,7 +46,7 @@ func (c *checkCmd) run(stdout, stderr *os.File) int {
 		fmt.Fprintf(stderr, "%s: warning: %s\n", spec.RemoteName(path), sources.ExperimentalWhy)
 	}
 	if err != nil {
-		return exitUsage
+		return cli.ExitUsage
 	}
 	switch {
 	case c.Print:
@@ -54,31 +56,31 @@ func (c *checkCmd) run(stdout, stderr *os.File) int {
 	case strings.HasPrefix(c.Diff[0], "unix:") || strings.HasPrefix(c.Diff[0], "tcp:"):
 		err = c.compareWithDaemon(stdout, cfg)
 	default:
-		err = c.compareWithFile(stdout, cfg)
+		err = c.compareWithFile(call, cfg)
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, config.Message(err))
-		return exitFailed
+		return cli.ExitFailed
 	}
-	return exitOK
+	return cli.ExitOK
 }
 
 // compareWithFile prints what FILE changes compared with another file.
-func (c *checkCmd) compareWithFile(stdout io.Writer, cfg *spec.Config) error {
-	old, _, err := (&config.Source{Paths: c.Diff, Remote: sources.Fetch(version())}).Load(rules.Everywhere...)
+func (c *Check) compareWithFile(call Call, cfg *spec.Config) error {
+	old, _, err := (&config.Source{Paths: c.Diff, Remote: sources.Fetch(call.Version)}).Load(rules.Everywhere...)
 	if err != nil {
 		return err
 	}
 	diff := config.Compare(old, cfg)
 	if c.JSON {
-		return printJSON(stdout, diff)
+		return printJSON(call.Stdout, diff)
 	}
-	fmt.Fprint(stdout, diff.String())
+	fmt.Fprint(call.Stdout, diff.String())
 	return nil
 }
 
 // compareWithDaemon prints what FILE would change in a running daemon.
-func (c *checkCmd) compareWithDaemon(stdout io.Writer, cfg *spec.Config) error {
+func (c *Check) compareWithDaemon(stdout io.Writer, cfg *spec.Config) error {
 	client, err := api.NewClient(c.Diff[0], c.Token)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package app
+package offline
 
 import (
 	"context"
@@ -8,34 +8,37 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/console"
 	"github.com/penstock/penstock/cmd/penstock/internal/fleet"
 )
 
-// rollbackCmd is the command rollback.
-type rollbackCmd struct {
+// Rollback is the command rollback.
+type Rollback struct {
 	fleetFlags
 
-	To   int64   `placeholder:"VERSION" help:"Go back to this version (default: the one before the current one)."`
-	Wait timeout `default:"0" placeholder:"TIME" help:"How long to wait until all relays run it."`
+	To   int64       `placeholder:"VERSION" help:"Go back to this version (default: the one before the current one)."`
+	Wait cli.Timeout `default:"0" placeholder:"TIME" help:"How long to wait until all relays run it."`
 }
 
 // Help returns the text that penstock rollback --help prints below the flags.
-func (rollbackCmd) Help() string {
+func (Rollback) Help() string {
 	return "The text of the version before is published again as a new version, so that the history goes on. While a version is tried, rollback without --to only ends that.\n\n" +
 		"Exit codes: 0: it is published; 1: nothing was changed; 3: with --wait, not all relays run it."
 }
 
-func (c *rollbackCmd) run(stdout, stderr *os.File) int {
+// Run runs the command.
+func (c *Rollback) Run(call Call) int {
+	stdout, stderr := call.Stdout, call.Stderr
 	return c.runFleet(stderr, func(ctx context.Context, o *fleet.Operator) (int, error) {
 		v, old, err := o.Rollback(ctx, c.To, c.Message)
 		switch {
 		case errors.Is(err, fleet.ErrNoChange):
 			fmt.Fprintf(stdout, "nothing changes: the current version has the text of version %d\n", old.Version)
-			return exitOK, nil
+			return cli.ExitOK, nil
 		case err != nil:
-			return exitFailed, err
+			return cli.ExitFailed, err
 		case old.Version == 0:
 			fmt.Fprintf(stdout, "the trial, which could not be read, is over; version %d goes on\n", v.Version)
 		case old.Hash == "":
@@ -44,23 +47,23 @@ func (c *rollbackCmd) run(stdout, stderr *os.File) int {
 			fmt.Fprintf(stdout, "published version %d, which is version %d of %s again\n", v.Version, old.Version, old.At.Local().Format(time.DateTime))
 		}
 		if c.Wait == 0 {
-			return exitOK, nil
+			return cli.ExitOK, nil
 		}
-		return (&publishCmd{}).await(ctx, o, v.Version, time.Duration(c.Wait), stdout)
+		return (&Publish{}).await(ctx, o, v.Version, time.Duration(c.Wait), stdout)
 	})
 }
 
-// historyCmd is the command history.
-type historyCmd struct {
-	Fleet string   `arg:"" env:"PENSTOCK_FLEET" name:"URL" help:"Where the fleet's configuration is: etcd://HOST:PORT[,HOST:PORT...]/KEY, or etcds:// with TLS (or $$${env})."`
-	Limit count    `default:"20" placeholder:"N" help:"At most this many versions (${default})."`
-	Show  int64    `placeholder:"VERSION" help:"Print the text of a version."`
-	Diff  []string `sep:"," placeholder:"N[,M]" help:"Show the lines that version N has changed, or those that differ between N and M."`
-	JSON  bool     `name:"json" help:"Print JSON."`
+// History is the command history.
+type History struct {
+	Fleet string    `arg:"" env:"PENSTOCK_FLEET" name:"URL" help:"Where the fleet's configuration is: etcd://HOST:PORT[,HOST:PORT...]/KEY, or etcds:// with TLS (or $$${env})."`
+	Limit cli.Count `default:"20" placeholder:"N" help:"At most this many versions (${default})."`
+	Show  int64     `placeholder:"VERSION" help:"Print the text of a version."`
+	Diff  []string  `sep:"," placeholder:"N[,M]" help:"Show the lines that version N has changed, or those that differ between N and M."`
+	JSON  bool      `name:"json" help:"Print JSON."`
 }
 
 // Help returns the text that penstock history --help prints below the flags.
-func (historyCmd) Help() string {
+func (History) Help() string {
 	return "The last 100 versions are kept. Of those that are neither current nor tried, the state is \"before\" if all relays were given it, and \"taken back\" if only canaries were; \"unknown\" if that cannot be told, because what was published in between is gone."
 }
 
@@ -76,7 +79,9 @@ type historyEntry struct {
 	Bytes   int       `json:"bytes"`
 }
 
-func (c *historyCmd) run(stdout, stderr *os.File) int {
+// Run runs the command.
+func (c *History) Run(call Call) int {
+	stdout, stderr := call.Stdout, call.Stderr
 	flags := fleetFlags{Fleet: c.Fleet}
 	return flags.runFleet(stderr, func(ctx context.Context, o *fleet.Operator) (int, error) {
 		switch {
@@ -85,18 +90,18 @@ func (c *historyCmd) run(stdout, stderr *os.File) int {
 			if err == nil {
 				_, err = stdout.WriteString(v.Text)
 			}
-			return exitOK, err
+			return cli.ExitOK, err
 		case len(c.Diff) > 0:
-			return exitOK, c.printDiff(ctx, o, stdout)
+			return cli.ExitOK, c.printDiff(ctx, o, stdout)
 		}
 		list, s, err := o.History(ctx, int(c.Limit))
 		if err != nil {
-			return exitFailed, err
+			return cli.ExitFailed, err
 		}
 		if s.Problem != nil {
 			fmt.Fprintln(stderr, "penstock:", console.Printable(config.OneLine(s.Problem)))
 		}
-		return exitOK, c.print(stdout, entriesOf(list, &s))
+		return cli.ExitOK, c.print(stdout, entriesOf(list, &s))
 	})
 }
 
@@ -124,7 +129,7 @@ func entriesOf(list []fleet.Version, s *fleet.State) []historyEntry {
 	return entries
 }
 
-func (c *historyCmd) print(stdout *os.File, list []historyEntry) error {
+func (c *History) print(stdout *os.File, list []historyEntry) error {
 	if c.JSON {
 		return printJSON(stdout, list)
 	}
@@ -143,7 +148,7 @@ func (c *historyCmd) print(stdout *os.File, list []historyEntry) error {
 }
 
 // printDiff prints the lines in which two versions differ.
-func (c *historyCmd) printDiff(ctx context.Context, o *fleet.Operator, stdout *os.File) error {
+func (c *History) printDiff(ctx context.Context, o *fleet.Operator, stdout *os.File) error {
 	var of [2]fleet.Version
 	for i, text := range c.Diff {
 		var n int64

@@ -1,4 +1,4 @@
-package app
+package offline
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/convert"
 	"github.com/penstock/penstock/cmd/penstock/internal/convert/haproxy"
@@ -24,25 +25,27 @@ const maxOriginal = 4 << 20
 // originalReaders are the readers of other products' configurations, by what --from says.
 var originalReaders = map[convert.Product]*convert.Reader{convert.HAProxy: haproxy.Reader, convert.Nginx: nginx.Reader}
 
-// convertCmd is the command convert.
-type convertCmd struct {
+// Convert is the command convert.
+type Convert struct {
 	Files []string `arg:"" name:"FILE" help:"haproxy.cfg or nginx.conf, or - for standard input. Several files are read as one configuration."`
 	From  string   `enum:"auto,haproxy,nginx" default:"auto" placeholder:"PRODUCT" help:"What the file was written for: haproxy, nginx, or auto (the default), which looks at the file."`
 }
 
 // Help returns the text that penstock convert --help prints below the flags.
-func (convertCmd) Help() string {
+func (Convert) Help() string {
 	return "The configuration is written to standard output, and what has no counterpart in it is listed on standard error, as FILE:LINE. Included files are read; relative paths start at the folder of the first FILE. " +
 		"Exit codes: 0: everything has a counterpart; 3: the list is not empty; 2: nothing could be converted; 1: a file could not be read."
 }
 
-func (c *convertCmd) run(stdout, stderr *os.File) int {
+// Run runs the command.
+func (c *Convert) Run(call Call) int {
+	stdout, stderr := call.Stdout, call.Stderr
 	var files []convert.File
 	for _, name := range c.Files {
 		f, err := readOriginal(name)
 		if err != nil {
 			fmt.Fprintln(stderr, "penstock:", err)
-			return exitFailed
+			return cli.ExitFailed
 		}
 		files = append(files, f)
 	}
@@ -61,25 +64,25 @@ func (c *convertCmd) run(stdout, stderr *os.File) int {
 	})
 	if err != nil {
 		fmt.Fprintln(stderr, err)
-		return exitUsage
+		return cli.ExitUsage
 	}
 	for _, n := range result.Notes {
 		fmt.Fprintln(stderr, n)
 	}
 	if _, err := stdout.Write(result.YAML); err != nil {
 		fmt.Fprintln(stderr, "penstock:", err)
-		return exitFailed
+		return cli.ExitFailed
 	}
 	if _, err := config.Parse("standard output", result.YAML, rules.Everywhere...); err != nil {
 		var errs config.Errors
 		errors.As(err, &errs)
 		fmt.Fprintf(stderr, "penstock: the result is not valid, which is a defect of penstock convert; please report it:\n%s\n", config.Messages(errs, nil))
-		return exitFailed
+		return cli.ExitFailed
 	}
 	if len(result.Notes) > 0 {
 		return exitPartly
 	}
-	return exitOK
+	return cli.ExitOK
 }
 
 // readOriginal reads one file, or standard input.

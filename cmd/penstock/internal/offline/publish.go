@@ -1,4 +1,4 @@
-package app
+package offline
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/console"
 	"github.com/penstock/penstock/cmd/penstock/internal/cycle"
@@ -33,20 +34,20 @@ type fleetFlags struct {
 	Message string `short:"m" placeholder:"TEXT" help:"Why, for the history."`
 }
 
-// publishCmd is the command publish.
-type publishCmd struct {
+// Publish is the command publish.
+type Publish struct {
 	Config []string `short:"c" required:"" sep:"none" placeholder:"FILE" help:"The configuration: a file, a folder, or - for standard input. Several are layers: each one changes those before it."`
 	fleetFlags
 
-	Canary    *share  `placeholder:"SHARE" help:"Have this share of the relays run it first, such as 5%, at least one; then all, or none."`
-	Wait      timeout `default:"0" placeholder:"TIME" help:"With --canary, how long it is tried (1m if not given); without, how long to wait until all relays run it."`
-	Unjudged  string  `enum:"take-back,promote" default:"take-back" placeholder:"WHAT" help:"With --canary, what becomes of the version if its relays have seen no flow, or cannot say how clients are served: take-back or promote (${default})."`
-	EndCanary bool    `help:"Publish although somebody tries a version, which ends that."`
-	DryRun    bool    `help:"Only check the configuration, and show what it would change."`
+	Canary    *cli.Share  `placeholder:"SHARE" help:"Have this share of the relays run it first, such as 5%, at least one; then all, or none."`
+	Wait      cli.Timeout `default:"0" placeholder:"TIME" help:"With --canary, how long it is tried (1m if not given); without, how long to wait until all relays run it."`
+	Unjudged  string      `enum:"take-back,promote" default:"take-back" placeholder:"WHAT" help:"With --canary, what becomes of the version if its relays have seen no flow, or cannot say how clients are served: take-back or promote (${default})."`
+	EndCanary bool        `help:"Publish although somebody tries a version, which ends that."`
+	DryRun    bool        `help:"Only check the configuration, and show what it would change."`
 }
 
 // Help returns the text that penstock publish --help prints below the flags.
-func (publishCmd) Help() string {
+func (Publish) Help() string {
 	return "The configuration is checked first, and published as one text with its variables as written: each relay expands them in its own environment, so that this command needs them, too. Nobody's changes are overwritten: if two publish at once, one is told what the other has done.\n\n" +
 		"A canary is taken back when one of its relays refuses the version, goes away or is started again, or when its clients are served worse than before and than elsewhere: docs/fleet.md says by what that is told. It lasts up to three times as long as --wait if few flows come. It also ends when this command does.\n\n" +
 		"Exit codes: 0: it is published, or nothing changes; 1: nothing was changed; 2: the configuration is invalid; 3: it was tried and taken back, or with --wait, not all relays run it."
@@ -56,9 +57,9 @@ func (publishCmd) Help() string {
 const promoteUnjudged = "promote"
 
 // Validate is called by kong.
-func (c *publishCmd) Validate() error {
+func (c *Publish) Validate() error {
 	if c.Canary != nil && c.Wait == 0 {
-		c.Wait = timeout(time.Minute)
+		c.Wait = cli.Timeout(time.Minute)
 	}
 	return nil
 }
@@ -107,7 +108,7 @@ func (f *fleetFlags) runFleet(stderr io.Writer, do func(context.Context, *fleet.
 	o, err := f.operator()
 	if err != nil {
 		fmt.Fprintln(stderr, config.Message(err))
-		return exitUsage
+		return cli.ExitUsage
 	}
 	defer o.Client.Close()
 	code, err := do(ctx, o)
@@ -116,19 +117,21 @@ func (f *fleetFlags) runFleet(stderr io.Writer, do func(context.Context, *fleet.
 			err = errors.New("interrupted")
 		}
 		fmt.Fprintln(stderr, console.Printable(config.Message(err)))
-		if code == exitOK {
-			code = exitFailed
+		if code == cli.ExitOK {
+			code = cli.ExitFailed
 		}
 	}
 	return code
 }
 
-func (c *publishCmd) run(stdout, stderr *os.File) int {
+// Run runs the command.
+func (c *Publish) Run(call Call) int {
+	stdout, stderr := call.Stdout, call.Stderr
 	if _, _, err := c.registry(); err != nil {
 		fmt.Fprintln(stderr, console.Printable(config.Message(err)))
-		return exitUsage
+		return cli.ExitUsage
 	}
-	source := &config.Source{Paths: c.Config, Remote: sources.Fetch(version()), NoTokens: true}
+	source := &config.Source{Paths: c.Config, Remote: sources.Fetch(call.Version), NoTokens: true}
 	cfg, warnings, err := source.Load(rules.Everywhere...)
 	if err == nil {
 		cfg, err = parsePublished(c.Fleet, cfg.Written)
@@ -143,7 +146,7 @@ func (c *publishCmd) run(stdout, stderr *os.File) int {
 		fmt.Fprintln(stderr, config.Message(err))
 	}
 	if err != nil {
-		return exitUsage
+		return cli.ExitUsage
 	}
 	return c.runFleet(stderr, func(ctx context.Context, o *fleet.Operator) (int, error) { return c.publish(ctx, o, cfg, stdout) })
 }
@@ -155,10 +158,10 @@ func parsePublished(url string, text []byte) (*spec.Config, error) {
 	return cfg, err
 }
 
-func (c *publishCmd) publish(ctx context.Context, o *fleet.Operator, cfg *spec.Config, stdout *os.File) (int, error) {
+func (c *Publish) publish(ctx context.Context, o *fleet.Operator, cfg *spec.Config, stdout *os.File) (int, error) {
 	s, err := o.State(ctx)
 	if err != nil {
-		return exitFailed, err
+		return cli.ExitFailed, err
 	}
 	if s.Problem != nil {
 		fmt.Fprintf(stdout, "what is published cannot be read, and is replaced: %s\n", console.Printable(config.OneLine(s.Problem)))
@@ -168,12 +171,12 @@ func (c *publishCmd) publish(ctx context.Context, o *fleet.Operator, cfg *spec.C
 		old, err := o.Version(ctx, s.Current.Version)
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return exitFailed, err
+			return cli.ExitFailed, err
 		case err != nil:
 			fmt.Fprintf(stdout, "the version before cannot be compared: %s\n", console.Printable(config.OneLine(err)))
 		case old.Text == draft.Text && s.Canary == nil:
 			fmt.Fprintf(stdout, "nothing changes: version %d has the same text\n", old.Version)
-			return exitOK, nil
+			return cli.ExitOK, nil
 		default:
 			c.printChanges(stdout, &old, cfg)
 		}
@@ -181,23 +184,23 @@ func (c *publishCmd) publish(ctx context.Context, o *fleet.Operator, cfg *spec.C
 	switch {
 	case c.DryRun:
 		fmt.Fprintln(stdout, "nothing was published")
-		return exitOK, nil
+		return cli.ExitOK, nil
 	case c.Canary != nil:
 		return c.try(ctx, o, s, draft, stdout)
 	}
 	v, err := o.Publish(ctx, s, draft, "publish")
 	if err != nil {
-		return exitFailed, c.explain(ctx, o, err, stdout)
+		return cli.ExitFailed, c.explain(ctx, o, err, stdout)
 	}
 	fmt.Fprintf(stdout, "published version %d\n", v.Version)
 	if c.Wait > 0 {
 		return c.await(ctx, o, v.Version, time.Duration(c.Wait), stdout)
 	}
-	return exitOK, nil
+	return cli.ExitOK, nil
 }
 
 // printChanges prints what a configuration changes, compared with a version.
-func (c *publishCmd) printChanges(w io.Writer, old *fleet.Version, cfg *spec.Config) {
+func (c *Publish) printChanges(w io.Writer, old *fleet.Version, cfg *spec.Config) {
 	was, err := parsePublished(c.Fleet, []byte(old.Text))
 	if err != nil {
 		fmt.Fprintf(w, "version %d cannot be compared with this host's environment: %s\n", old.Version, console.Printable(config.OneLine(err)))
@@ -209,7 +212,7 @@ func (c *publishCmd) printChanges(w io.Writer, old *fleet.Version, cfg *spec.Con
 }
 
 // explain adds to a conflict what the other one has changed.
-func (c *publishCmd) explain(ctx context.Context, o *fleet.Operator, err error, w io.Writer) error {
+func (c *Publish) explain(ctx context.Context, o *fleet.Operator, err error, w io.Writer) error {
 	var conflict *fleet.ConflictError
 	if !errors.As(err, &conflict) || conflict.By.Text == "" {
 		return err

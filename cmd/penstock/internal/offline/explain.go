@@ -1,4 +1,4 @@
-package app
+package offline
 
 import (
 	"bytes"
@@ -8,11 +8,12 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
+	"github.com/penstock/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/rules"
@@ -22,8 +23,8 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// explainCmd is the command explain.
-type explainCmd struct {
+// Explain is the command explain.
+type Explain struct {
 	Config   []string   `short:"c" sep:"none" placeholder:"FILE" help:"The configuration: a file, a folder, or - for standard input. Several are layers: each one changes those before it (default: /etc/penstock/penstock.yaml)."`
 	Listener string     `required:"" placeholder:"NAME" help:"The listener that the client connects to."`
 	From     netip.Addr `placeholder:"ADDRESS" help:"The client's address; none for a Unix client."`
@@ -36,7 +37,7 @@ type explainCmd struct {
 }
 
 // Help returns the text that penstock explain --help prints below the flags.
-func (explainCmd) Help() string {
+func (Explain) Help() string {
 	return "Without --lookup the network is not used. All members are assumed to be up; penstock groups shows those of a running daemon."
 }
 
@@ -53,11 +54,13 @@ type explanation struct {
 	Refused  string   `json:"refused,omitempty"` // the reason, if the client is refused
 }
 
-func (c *explainCmd) run(stdout, stderr *os.File) int {
-	cfg, _, err := (&config.Source{Paths: orPackaged(c.Config), Remote: sources.Fetch(version())}).Load(rules.Everywhere...)
+// Run runs the command.
+func (c *Explain) Run(call Call) int {
+	stdout, stderr := call.Stdout, call.Stderr
+	cfg, _, err := (&config.Source{Paths: orPackaged(c.Config), Remote: sources.Fetch(call.Version)}).Load(rules.Everywhere...)
 	if err != nil {
 		fmt.Fprintln(stderr, config.Message(noPackaged(err, c.Config)))
-		return exitUsage
+		return cli.ExitUsage
 	}
 	lookup := func(spec.Endpoint, string) string { return "" }
 	if c.Lookup {
@@ -70,7 +73,7 @@ func (c *explainCmd) run(stdout, stderr *os.File) int {
 	e, err := explain(cfg, c.Listener, c.Port, lookup, m)
 	if err != nil {
 		fmt.Fprintln(stderr, "penstock:", err)
-		return exitUsage
+		return cli.ExitUsage
 	}
 	if c.JSON {
 		err = printJSON(stdout, e)
@@ -79,9 +82,9 @@ func (c *explainCmd) run(stdout, stderr *os.File) int {
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, "penstock:", err)
-		return exitFailed
+		return cli.ExitFailed
 	}
-	return exitOK
+	return cli.ExitOK
 }
 
 // explain explains what becomes of a client at a port of a listener; 0 is any of its ports.
@@ -140,6 +143,9 @@ func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, 
 	e.path(cfg, l, found.Route)
 	return e, nil
 }
+
+// lookupTimeout bounds the lookup of one name.
+const lookupTimeout = 10 * time.Second
 
 // A lookupFunc returns what DNS has for an endpoint, or for a service if that is not empty, as
 // text to append to a line.

@@ -1,4 +1,4 @@
-package app
+package offline
 
 import (
 	"context"
@@ -7,30 +7,14 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/console"
 	"github.com/penstock/penstock/cmd/penstock/internal/fleet"
 )
-
-// share is a part of a whole: 5%, or 0.05.
-type share float64
-
-func (s *share) UnmarshalText(b []byte) error {
-	text, percent := strings.CutSuffix(string(b), "%")
-	v, err := strconv.ParseFloat(text, 64)
-	if percent {
-		v /= 100
-	}
-	if err != nil || !(v > 0 && v <= 1) {
-		return fmt.Errorf("invalid share %q; allowed: more than 0%% and up to 100%%, such as 5%%", b)
-	}
-	*s = share(v)
-	return nil
-}
 
 const (
 	takeBackTimeout = 10 * time.Second // after a signal, too
@@ -38,11 +22,11 @@ const (
 )
 
 // try gives a draft to canaries, and then to all relays or to none.
-func (c *publishCmd) try(ctx context.Context, o *fleet.Operator, s fleet.State, draft fleet.Draft, stdout *os.File) (int, error) {
+func (c *Publish) try(ctx context.Context, o *fleet.Operator, s fleet.State, draft fleet.Draft, stdout *os.File) (int, error) {
 	fmt.Fprintln(stdout, "the relays are watched for a few seconds first")
 	t, err := o.Try(ctx, s, draft, fleet.TrialConfig{Share: float64(*c.Canary)})
 	if err != nil {
-		return exitFailed, c.explain(ctx, o, err, stdout)
+		return cli.ExitFailed, c.explain(ctx, o, err, stdout)
 	}
 	v := t.Version.Version
 	line := fmt.Sprintf("version %d is tried for %v by %s of %d: %s", v, time.Duration(c.Wait), config.Counted(len(t.Canaries), "relay"), len(t.Canaries)+t.Others, shortList(t.Canaries))
@@ -78,7 +62,7 @@ func (c *publishCmd) try(ctx context.Context, o *fleet.Operator, s fleet.State, 
 }
 
 // await waits until all relays run a version.
-func (c *publishCmd) await(ctx context.Context, o *fleet.Operator, version int64, most time.Duration, stdout *os.File) (int, error) {
+func (c *Publish) await(ctx context.Context, o *fleet.Operator, version int64, most time.Duration, stdout *os.File) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	line := newProgressLine(stdout)
@@ -87,9 +71,9 @@ func (c *publishCmd) await(ctx context.Context, o *fleet.Operator, version int64
 	switch {
 	case p.Outcome == fleet.Good && p.Of == 0:
 		fmt.Fprintln(stdout, "no relay reports that it has its configuration from there")
-		return exitOK, nil
+		return cli.ExitOK, nil
 	case p.Outcome == fleet.Good:
-		return exitOK, nil
+		return cli.ExitOK, nil
 	}
 	why := fmt.Sprintf("not all relays run version %d: %s", version, p.Why)
 	if len(p.Refused) > 0 {

@@ -167,6 +167,7 @@ var table = []rule{
 		"cmd/penstock/internal/xds":    "what the daemon does with a control plane",
 	}},
 	{pkg: "cmd/penstock/internal/app", code: edges{
+		"cmd/penstock/internal/hooks":       assembled,
 		"cmd/penstock/internal/offline":     assembled,
 		"cmd/penstock/internal/cli":         assembled,
 		"cmd/penstock/internal/saved":       assembled,
@@ -265,6 +266,21 @@ var table = []rule{
 		"cmd/penstock/internal/fleet":           "the same: what is done there",
 		"relay":                                 "addresses, and causes by name",
 		"github.com/alecthomas/kong":            "the grammar that pages and completion are made from",
+	}},
+	{pkg: "cmd/penstock/internal/hooks", code: edges{
+		"cmd/penstock/internal/spec":     shared,
+		"cmd/penstock/internal/logs":     "the daemon's own log has a line for each flow, if it is asked for",
+		"cmd/penstock/internal/account":  "each flow is counted and recorded",
+		"cmd/penstock/internal/admit":    "who is admitted",
+		"cmd/penstock/internal/certs":    "TLS at both ends",
+		"cmd/penstock/internal/confine":  "errors that are the sandbox's say so",
+		"cmd/penstock/internal/cycle":    "members that lead back get no flows",
+		"cmd/penstock/internal/postgres": "how TLS begins",
+		"cmd/penstock/internal/route":    "where a flow goes",
+		"cmd/penstock/internal/saved":    "counts that the next worker goes on with",
+		"cmd/penstock/internal/upstream": "members",
+		"clienthello":                    public,
+		"relay":                          public,
 	}},
 	{pkg: "cmd/penstock/internal/admit", code: edges{
 		"cmd/penstock/internal/spec":     shared,
@@ -507,6 +523,7 @@ var sharedTypes = []string{"cmd/penstock/internal/spec", "cmd/penstock/internal/
 // set of types and code to copy them; checks of members use certificates as their flows do; the readers of other products' configurations fill the plan of package convert, which one package of tests tries with all of them; and what the daemon knows from registries comes in layers, from HTTP to
 // members and configurations.
 var edgesBetween = map[string][]string{
+	"cmd/penstock/internal/hooks":    {"cmd/penstock/internal/logs", "cmd/penstock/internal/account", "cmd/penstock/internal/admit", "cmd/penstock/internal/certs", "cmd/penstock/internal/confine", "cmd/penstock/internal/cycle", "cmd/penstock/internal/postgres", "cmd/penstock/internal/route", "cmd/penstock/internal/saved", "cmd/penstock/internal/upstream"},
 	"cmd/penstock/internal/offline":  {"cmd/penstock/internal/cli", "cmd/penstock/internal/config", "cmd/penstock/internal/rules", "cmd/penstock/internal/cycle", "cmd/penstock/internal/sources", "cmd/penstock/internal/console", "cmd/penstock/internal/convert", "cmd/penstock/internal/convert/haproxy", "cmd/penstock/internal/convert/nginx", "cmd/penstock/internal/manual", "cmd/penstock/internal/route", "cmd/penstock/internal/certs", "cmd/penstock/internal/upstream", "cmd/penstock/internal/etcd", "cmd/penstock/internal/remote", "cmd/penstock/internal/fleet"},
 	"cmd/penstock/internal/sources":  {"cmd/penstock/internal/saved", "cmd/penstock/internal/config", "cmd/penstock/internal/remote", "cmd/penstock/internal/etcd", "cmd/penstock/internal/fleet", "cmd/penstock/internal/xds"},
 	"cmd/penstock/internal/rules":    {"cmd/penstock/internal/account", "cmd/penstock/internal/certs", "cmd/penstock/internal/config", "cmd/penstock/internal/cycle"},

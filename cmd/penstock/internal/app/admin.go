@@ -11,10 +11,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/dashboard"
+	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
@@ -66,7 +66,7 @@ func (d *daemon) serveAdmin() {
 	if len(list) == 0 {
 		return // or it was logged why there are none
 	}
-	d.accounting.recent.Store(account.NewRecent())
+	d.hooks.Accounting.KeepRecent()
 	d.server = admin.New(d, admin.Config{
 		Token: cfg.Token, ReadToken: cfg.ReadToken, Events: d.events, Started: d.started, Page: dashboard.Files(),
 	})
@@ -98,18 +98,18 @@ func (d *daemon) closeAdmin(most time.Duration) {
 
 // endMemberFlows ends the flows of a member that an operator has disabled.
 func (d *daemon) endMemberFlows(group, name string) {
-	d.eachFlow(func(f *relay.FlowInfo, p *flowState) {
-		if m := p.member.Load(); m != nil && m.Group().Name() == group && m.Is(name) {
+	d.eachFlow(func(f *relay.FlowInfo, p *hooks.State) {
+		if m := p.Member(); m != nil && m.Group().Name() == group && m.Is(name) {
 			d.ends.add(time.Now(), f.ID)
 		}
 	})
 }
 
 // eachFlow calls do with every open flow that the daemon knows.
-func (d *daemon) eachFlow(do func(*relay.FlowInfo, *flowState)) {
+func (d *daemon) eachFlow(do func(*relay.FlowInfo, *hooks.State)) {
 	d.engine.Flows(func(flows []relay.FlowInfo) bool {
 		for i := range flows {
-			if p, ok := flows[i].Value.(*flowState); ok {
+			if p, ok := flows[i].Value.(*hooks.State); ok {
 				do(&flows[i], p)
 			}
 		}
@@ -141,10 +141,10 @@ func flowOf(f *relay.FlowInfo) api.Flow {
 	if f.Datagram {
 		out.Kind = "datagram"
 	}
-	if p, ok := f.Value.(*flowState); ok {
-		n := p.names()
-		out.Listener, out.Route, out.Group, out.Member = n.listener, n.route, n.group, n.member
-		if h := p.hello.Load(); h != nil {
+	if p, ok := f.Value.(*hooks.State); ok {
+		n := p.Names()
+		out.Listener, out.Route, out.Group, out.Member = n.Listener, n.Route, n.Group, n.Member
+		if h, _ := p.Hello(); h != nil {
 			out.SNI = h.ServerName
 		}
 	}
@@ -170,15 +170,15 @@ func (d *daemon) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
 		ClientTCP: tcpInfo(f.ClientTCP), UpstreamTCP: tcpInfo(f.UpstreamTCP),
 	}
 	out.ClientTLS, out.UpstreamTLS = tlsShown(f.ClientTLS), tlsShown(f.UpstreamTLS)
-	if p, ok := f.Value.(*flowState); ok {
-		if h := p.hello.Load(); h != nil {
+	if p, ok := f.Value.(*hooks.State); ok {
+		if h, id := p.Hello(); h != nil {
 			out.ALPN = h.SupportedProtos
-			if id := h.identity; id != nil {
+			if id != nil {
 				out.Identity = &api.Identity{Subject: id.Subject, Names: id.Names(), Serial: id.Serial}
 			}
 		}
-		if w := p.target.Load(); w != nil {
-			out.IdleLimit, out.LifeLimit, out.RateLimit = max(0, w.timeouts.Idle).Seconds(), w.timeouts.Life.Seconds(), w.route.Bandwidth
+		if w := p.Target(); w != nil {
+			out.IdleLimit, out.LifeLimit, out.RateLimit = max(0, w.Timeouts.Idle).Seconds(), w.Timeouts.Life.Seconds(), w.Route.Bandwidth
 		}
 	}
 	return out, true

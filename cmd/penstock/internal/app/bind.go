@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
@@ -52,8 +53,8 @@ func bindKeyOf(l *spec.Listener, i int) bindKey {
 
 // bindListeners returns the bound sockets of listeners: those that exist, and new ones, which are
 // paused until they are updated. On an error it returns what it has bound so far.
-func (d *daemon) bindListeners(ctx context.Context, listeners []*spec.Listener) (map[bindKey]*boundListener, error) {
-	bound := map[bindKey]*boundListener{}
+func (d *daemon) bindListeners(ctx context.Context, listeners []*spec.Listener) (map[bindKey]*hooks.Socket, error) {
+	bound := map[bindKey]*hooks.Socket{}
 	if err := d.goWithout(d.checkPorts(listeners)); err != nil {
 		return bound, err
 	}
@@ -72,7 +73,7 @@ func (d *daemon) bindListeners(ctx context.Context, listeners []*spec.Listener) 
 			if at.Network == 0 && l.Inherit == "" {
 				at, err = d.listenAddr(ctx, l)
 			}
-			var p *boundListener
+			var p *hooks.Socket
 			if err == nil {
 				p, err = d.listen(l, at, i)
 			}
@@ -110,7 +111,7 @@ func (d *daemon) checkPorts(listeners []*spec.Listener) error {
 }
 
 // closeListeners closes the listeners of bound that are not in others.
-func (d *daemon) closeListeners(bound, others map[bindKey]*boundListener) {
+func (d *daemon) closeListeners(bound, others map[bindKey]*hooks.Socket) {
 	var wg sync.WaitGroup
 	for b, p := range bound {
 		if others[b] != p {
@@ -121,8 +122,8 @@ func (d *daemon) closeListeners(bound, others map[bindKey]*boundListener) {
 }
 
 // listen binds the i-th port of a listener; at is the address of the first one.
-func (d *daemon) listen(l *spec.Listener, at relay.Addr, i int) (*boundListener, error) {
-	p := &boundListener{port: int(l.Listen.Port) + i}
+func (d *daemon) listen(l *spec.Listener, at relay.Addr, i int) (*hooks.Socket, error) {
+	p := &hooks.Socket{Port: int(l.Listen.Port) + i}
 	c := d.listenConfig(l, p)
 	c.Paused = true
 	var err error
@@ -226,12 +227,12 @@ func listenAddr(ctx context.Context, e spec.Endpoint) (relay.Addr, error) {
 }
 
 // listenConfig returns the engine's configuration of a listener.
-func (d *daemon) listenConfig(l *spec.Listener, p *boundListener) relay.ListenConfig {
-	o := socketOptions(l.TCP)
+func (d *daemon) listenConfig(l *spec.Listener, p *hooks.Socket) relay.ListenConfig {
+	o := hooks.SocketOptions(l.TCP)
 	o.Interface, o.Transparent = l.Interface, l.Transparent
 	c := relay.ListenConfig{
-		Hooks:    d.hooks(),
-		Timeouts: timeouts(l.Timeouts),
+		Hooks:    d.hooks.Funcs(),
+		Timeouts: hooks.Timeouts(l.Timeouts),
 		Socket:   o,
 		Datagram: relay.DatagramConfig{Replies: l.Replies, Amplification: l.Amplification.Ratio, AmplificationAlways: l.Amplification.Always},
 		Backlog:  l.Backlog,
@@ -261,7 +262,7 @@ func (d *daemon) listenConfig(l *spec.Listener, p *boundListener) relay.ListenCo
 // has. A restart begins like that, and so does a daemon that somebody starts twice by mistake.
 
 // sharedPorts warns of ports that others had bound before.
-func (d *daemon) sharedPorts(bound map[bindKey]*boundListener, before host.Ports) {
+func (d *daemon) sharedPorts(bound map[bindKey]*hooks.Socket, before host.Ports) {
 	for b, p := range bound {
 		a := p.Addr()
 		if b.inherit != "" || a.AddrPort.Addr().IsMulticast() || !before[a.Network][a.AddrPort] {

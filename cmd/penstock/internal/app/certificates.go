@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
+	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -37,7 +38,7 @@ func (d *daemon) openCertificates(cfg *spec.Config) (map[string]*certs.Server, e
 		}
 		var before *certs.Server
 		if plan := old.planOf(l); plan != nil {
-			before = plan.certs
+			before = plan.Certs
 		}
 		o := d.certificateOptions
 		o.Incomplete = d.shortfall.accepted
@@ -64,8 +65,8 @@ func (d *daemon) lookAtCertificates() {
 		}
 		d.clients.Look()
 		for name, plan := range d.active.Load().plans {
-			if plan.certs != nil {
-				d.tellCertificates(name, plan.certs.Refresh())
+			if plan.Certs != nil {
+				d.tellCertificates(name, plan.Certs.Refresh())
 			}
 		}
 	}
@@ -87,13 +88,13 @@ func (d *daemon) tellCertificates(listener string, c certs.Change) {
 	}
 }
 
-// certificates returns the certificates of a listener, for the API.
-func (p *listenerPlan) certificates() (list []api.Certificate, failing []string, failures int64) {
-	if p == nil || p.certs == nil {
+// certificatesOf returns the certificates of a listener, for the API.
+func certificatesOf(p *hooks.Plan) (list []api.Certificate, failing []string, failures int64) {
+	if p == nil || p.Certs == nil {
 		return nil, nil, 0
 	}
-	for _, c := range p.certs.Certificates() {
+	for _, c := range p.Certs.Certificates() {
 		list = append(list, api.Certificate{File: c.File, Names: c.Names, Key: c.Key, Issuer: c.Issuer, Serial: c.Serial, NotBefore: c.NotBefore, Expires: c.NotAfter, Stapled: c.Stapled, StapleExpires: c.StapleUntil})
 	}
-	return list, p.certs.Failing(), p.certs.Failures()
+	return list, p.Certs.Failing(), p.Certs.Failures()
 }

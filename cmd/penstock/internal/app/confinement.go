@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
@@ -22,6 +21,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/discover"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
+	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
@@ -42,22 +42,11 @@ type confinement struct {
 	inherited *systemd.Sockets
 	// atRunTime returns the addresses of members that operators have added or moved, by group.
 	atRunTime func([]*spec.Group) map[string][]spec.Endpoint
-	held      *heldSandbox
+	held      *confine.Current
 	looked    bool          // at the first configuration
 	anyPort   string        // why all ports may be connected to; set before anybody asks
 	members   confine.Needs // of members at run time
 	lookups   []string      // the files of look-ups that may be read; set before anybody looks
-}
-
-// A heldSandbox is what this process holds of its sandbox; empty until it has entered. It may be nil.
-type heldSandbox struct{ atomic.Pointer[confine.Held] }
-
-// explain returns an error, and says that it is the sandbox's if it is.
-func (h *heldSandbox) explain(err error) error {
-	if h == nil {
-		return err
-	}
-	return h.Load().Explain(err)
 }
 
 // explain does the same.
@@ -65,20 +54,20 @@ func (c *confinement) explain(err error) error {
 	if c == nil {
 		return err
 	}
-	return c.held.explain(err)
+	return c.held.Explain(err)
 }
 
-// explainConnect returns an error of a connection to an address, and says that it is the sandbox's if it is.
-func (c *confinement) explainConnect(err error, to *relay.Addr) error {
-	if c == nil || err == nil {
-		return err
+// current returns what this process holds of the sandbox, from when it has entered; nil: it gives up nothing.
+func (c *confinement) current() *confine.Current {
+	if c == nil {
+		return nil
 	}
-	return c.held.Load().ExplainConnect(err, spec.Endpoint{Kind: to.Network, Host: to.AddrPort.Addr().String(), Port: to.AddrPort.Port(), Path: to.Path})
+	return c.held
 }
 
 // newConfinement returns the sandbox of a process that runs what is in source; nil: a configuration of the command line alone. The daemon
 // is added by follow.
-func newConfinement(source *config.Source, k *keeping, held *heldSandbox) *confinement {
+func newConfinement(source *config.Source, k *keeping, held *confine.Current) *confinement {
 	c := &confinement{source: source, keeping: k, held: held}
 	if k.inSandboxBefore() {
 		c.held.Store(k.held)
@@ -321,7 +310,7 @@ func lookUpUser(name string) (*sandbox.User, error) {
 
 // confine has this process enter its sandbox. It is called once everything is open that the first configuration needs;
 // nothing that fails afterwards can be tried with another configuration that needs more.
-func (d *daemon) confine(cfg *spec.Config, bound map[bindKey]*boundListener) error {
+func (d *daemon) confine(cfg *spec.Config, bound map[bindKey]*hooks.Socket) error {
 	var more confine.Needs
 	for _, l := range bound {
 		if a := l.Addr(); a.Network == relay.TCP { // a port that was any free one, too: see nodeDrain

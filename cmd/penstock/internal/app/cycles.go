@@ -5,7 +5,6 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/cycle"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
-	"github.com/penstock/penstock/relay"
 )
 
 // updateCycles looks for cycles with the current members, including those found by DNS. From then
@@ -20,23 +19,13 @@ func (d *daemon) updateCycles() {
 	}
 	found := f.ownListeners.Find(f.Listeners, func(g *spec.Group) []cycle.Member { return members[g.Name] })
 	if len(found) == 0 {
-		d.cycles.Store(nil)
+		d.hooks.Cycles.Store(nil)
 		return
 	}
-	if old := d.cycles.Load(); old == nil || len(*old) != len(found) {
+	if old := d.hooks.Cycles.Load(); old == nil || len(*old) != len(found) {
 		for h, steps := range found {
 			d.log.Error("member leads back to its listener; it gets no flows", "listener", h.Listener, "member", h.Member.String(), "through", strings.Join(steps, " > "))
 		}
 	}
-	d.cycles.Store(&found)
-}
-
-// leadsBack reports whether a flow to a member would return to its listener.
-func (d *daemon) leadsBack(p *flowState, to *relay.Addr) bool {
-	l := d.cycles.Load()
-	if l == nil {
-		return false
-	}
-	_, found := (*l)[cycle.Hop{Listener: p.plan.spec.Name, Member: *to}]
-	return found
+	d.hooks.Cycles.Store(&found)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/cycle"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
+	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/sources"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -37,29 +38,26 @@ type daemon struct {
 	log   *slog.Logger
 	level *slog.LevelVar
 	// load reads the configuration; nil: there is no file.
-	load       func() (*spec.Config, config.Warnings, error)
-	started    time.Time
-	engine     *relay.Engine
-	set        *upstream.Set
-	clients    *certs.Clients // TLS towards members
-	accounting *accounting
-	ends       *endSchedule
-	inherited  *systemd.Sockets
-	manager    *systemd.Manager
-	keeping    *keeping // nil: there is no keeper
-	kept       *kept
-	events     *admin.Events
-	server     *admin.Server // nil: there is no admin listener
-	active     atomic.Pointer[activeConfig]
-	cycles     atomic.Pointer[map[cycle.Hop][]string] // nil: no member leads back to its listener
-	shutdown   shutdown
-	decoded    atomic.Int64 // flows of earlier workers that were decoded
-	tlsFlows   *tlsFlows
-	reloads    reloads
-	remotes    *sources.Remotes
-	answers    *answersFile // nil: the last good answers are not kept on disk
-	removals   removals
-	confined   *confinement // nil: this process gives up nothing
+	load      func() (*spec.Config, config.Warnings, error)
+	started   time.Time
+	engine    *relay.Engine
+	set       *upstream.Set
+	clients   *certs.Clients // TLS towards members
+	hooks     *hooks.Hooks   // what is done with flows
+	ends      *endSchedule
+	inherited *systemd.Sockets
+	manager   *systemd.Manager
+	keeping   *keeping // nil: there is no keeper
+	kept      *kept
+	events    *admin.Events
+	server    *admin.Server // nil: there is no admin listener
+	active    atomic.Pointer[activeConfig]
+	shutdown  shutdown
+	reloads   reloads
+	remotes   *sources.Remotes
+	answers   *answersFile // nil: the last good answers are not kept on disk
+	removals  removals
+	confined  *confinement // nil: this process gives up nothing
 	// certificateOptions say how certificates are read.
 	certificateOptions certs.Options
 	ownAdmin           []net.Listener // without a keeper: the sockets of the admin listener
@@ -78,7 +76,7 @@ type daemon struct {
 	shortfall shortfall
 
 	mu        sync.Mutex // serializes changes
-	bound     map[bindKey]*boundListener
+	bound     map[bindKey]*hooks.Socket
 	nodeDrain nodeDrain
 
 	// switching is held while groups and listeners of one configuration give way to those of the next; mu may be held
@@ -91,22 +89,15 @@ type activeConfig struct {
 	*spec.Config
 	since        time.Time
 	total        *admit.Total
-	plans        map[string]*listenerPlan // by listener
+	plans        map[string]*hooks.Plan // by listener
 	ownListeners *cycle.Listeners
-}
-
-// A boundListener is a listener's socket and its present plan.
-type boundListener struct {
-	*relay.Listener
-	port int // as configured: 0 if it is any free one
-	plan atomic.Pointer[listenerPlan]
 }
 
 // newDaemon returns a daemon without a configuration. The caller must close it. logDropped returns
 // the number of log lines dropped; c is the sandbox that the process will enter.
 func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, cfg *spec.Config, k *keeping, c *confinement) (*daemon, error) {
 	d := &daemon{
-		log: log, level: level, started: time.Now(), keeping: k, manager: k.manager(), bound: map[bindKey]*boundListener{},
+		log: log, level: level, started: time.Now(), keeping: k, manager: k.manager(), bound: map[bindKey]*hooks.Socket{},
 		events: &admin.Events{}, shutdown: shutdown{requested: make(chan struct{})}, closing: make(chan struct{}), removals: removals{wake: make(chan struct{}, 1)},
 	}
 	var err error
@@ -123,7 +114,6 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	if d.kept = k.takeKept(); !d.kept.before.Started.IsZero() {
 		d.started = d.kept.before.Started
 	}
-	d.tlsFlows = newTLSFlows(d.kept.values)
 	d.endedBefore = sync.OnceValue(k.readEnded)
 	d.drainedWord = d.kept.values.Word("fleet.drained")
 	d.nodeDrain.closed = d.drainedWord.Load() == drainClosed
@@ -136,8 +126,11 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 		d.lack(k.noAdmin)
 	}
 	d.budget = d.startBudget(&cfg.Engine)
-	d.accounting = newAccounting(log, logDropped, k.counters(), d.kept.values)
-	d.accounting.ask = k.asker(earlykeeper.Append)
+	d.hooks = &hooks.Hooks{
+		Accounting: hooks.NewAccounting(log, logDropped, k.counters(), d.kept.values, k.asker(earlykeeper.Append)),
+		TLS:        hooks.NewTLSFlows(d.kept.values),
+		Sandbox:    c.current(),
+	}
 	d.certificateOptions.Ask = k.asker(earlykeeper.Read)
 	d.ends = newEndSchedule(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
 	d.answers = newAnswersFile(cfg.Node.State, log)
@@ -146,6 +139,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 		Explain:    func(err error) error { return d.confined.explain(err) },
 		Permit:     func(to spec.Endpoint) bool { return d.confined.permits(to) },
 		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, LastGood: d.answers.read(), Share: d.fleet.share, Counts: d.kept.counts, Saved: &d.kept.before.Members})
+	d.hooks.Clients, d.hooks.Groups = d.clients, d.set
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: cycle.NewListeners(nil, nil)})
 	d.background.Go(d.forgetMembers)
 	d.background.Go(d.lookForRemoved)
@@ -213,7 +207,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		err = d.goWithout(d.checkClientFiles(cfg))
 	}
 	if err == nil {
-		err = d.accounting.configure(cfg, d.shortfall.accepted)
+		err = d.hooks.Accounting.Configure(cfg, d.shortfall.accepted)
 	}
 	if err == nil {
 		err = d.confine(cfg, bound)
@@ -227,7 +221,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	if !old.since.IsZero() {
 		cfg = keepUntilRestart(old.Config, cfg)
 	}
-	next := &activeConfig{Config: cfg, since: time.Now(), total: admit.NewTotal(cfg.Limits, old.total), plans: map[string]*listenerPlan{}, ownListeners: own}
+	next := &activeConfig{Config: cfg, since: time.Now(), total: admit.NewTotal(cfg.Limits, old.total), plans: map[string]*hooks.Plan{}, ownListeners: own}
 	d.kept.restoreTotal(next.total)
 	// Removed groups serve until no listener leads to them.
 	leaving := removedGroups(old.Config, cfg)
@@ -242,18 +236,18 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		for _, b := range keys {
 			if p := bound[b]; p == nil {
 				continue
-			} else if was := p.plan.Load(); was != nil {
-				gate = was.gate
+			} else if was := p.Plan.Load(); was != nil {
+				gate = was.Gate
 				break
 			}
 		}
 		if was := old.plans[l.Name]; gate == nil && was != nil {
-			gate = was.gate
+			gate = was.Gate
 		}
 		gate = admit.NewController(next.total, l, gate)
 		d.kept.restoreLimits(l.Name, gate)
-		s := newListenerPlan(l, gate, d.set, d.clients, d.accounting.counters)
-		s.certs = servers[l.Name]
+		s := hooks.NewPlan(l, gate, d.set, d.clients, d.hooks.Accounting.Counters())
+		s.Certs = servers[l.Name]
 		next.plans[l.Name] = s
 		d.usePlan(l, s, bound)
 	}
@@ -320,12 +314,12 @@ func (d *daemon) endRemovedFlows() {
 	f, now, seed := d.active.Load(), time.Now(), maphash.MakeSeed()
 	d.engine.Flows(func(flows []relay.FlowInfo) bool {
 		for i := range flows {
-			p, ok := flows[i].Value.(*flowState)
+			p, ok := flows[i].Value.(*hooks.State)
 			if !ok {
 				continue
 			}
 			what, gone := f.isRemoved(p)
-			if !gone || what.What == "keep" || p.endScheduled.Swap(true) {
+			if !gone || what.What == "keep" || !p.ScheduleEnd() {
 				continue
 			}
 			at := now
@@ -341,29 +335,29 @@ func (d *daemon) endRemovedFlows() {
 
 // isRemoved reports whether a flow's listener, route or member was removed. It also returns what
 // its route said, when the flow took it, about such flows.
-func (f *activeConfig) isRemoved(p *flowState) (spec.Removed, bool) {
-	w, m := p.target.Load(), p.member.Load()
+func (f *activeConfig) isRemoved(p *hooks.State) (spec.Removed, bool) {
+	w, m := p.Target(), p.Member()
 	if w == nil {
 		return spec.Removed{}, false
 	}
 	gone := m != nil && m.Removed()
-	if s := f.planOf(p.plan.spec); s == nil {
+	if s := f.planOf(p.Listener()); s == nil {
 		gone = true
-	} else if r := s.routesByName[w.route.Name]; r == nil || r.To.Name != w.route.To.Name {
+	} else if r := s.RouteNamed(w.Route.Name); r == nil || r.To.Name != w.Route.To.Name {
 		gone = true
 	}
-	return w.route.Removed, gone
+	return w.Route.Removed, gone
 }
 
 // planOf returns the plan of the listener that has taken over the sockets of another one, which may
 // have had another name; nil: there is none.
-func (f *activeConfig) planOf(l *spec.Listener) *listenerPlan {
+func (f *activeConfig) planOf(l *spec.Listener) *hooks.Plan {
 	if s := f.plans[l.Name]; s != nil {
 		return s
 	}
 	key := bindKeyOf(l, 0)
 	for _, s := range f.plans {
-		if bindKeyOf(s.spec, 0) == key {
+		if bindKeyOf(s.Spec, 0) == key {
 			return s
 		}
 	}
@@ -429,7 +423,7 @@ func (d *daemon) panicChanged(group string, panics bool, up, all int) {
 
 // reopen reopens log files after they were moved away.
 func (d *daemon) reopen() {
-	d.accounting.reopen()
+	d.hooks.Accounting.Reopen()
 	d.log.Info("log files reopened")
 }
 
@@ -446,6 +440,6 @@ func (d *daemon) close() {
 	d.engine.Close()
 	d.ends.close()
 	d.set.Close()
-	d.accounting.close()
+	d.hooks.Accounting.Close()
 	d.inherited.Close()
 }

@@ -10,7 +10,7 @@ import (
 // Ended returns the flows that ended last, the youngest first. Those that ended in the worker before this one are
 // among them, if it has handed over.
 func (d *daemon) Ended(problems bool) []api.EndedFlow {
-	entries := d.accounting.recent.Load().Last(problems)
+	entries := d.hooks.Accounting.Recent(problems)
 	list := make([]api.EndedFlow, len(entries))
 	for i := range entries {
 		list[i] = endedFlow(&entries[i])

@@ -39,7 +39,7 @@ func (d *daemon) forgetGoneMembers() {
 			members[member{g.Name, g.Members[i].Name}] = true
 		}
 	}
-	d.accounting.counters.Forget(func(k account.Key) bool {
+	d.hooks.Accounting.Counters().Forget(func(k account.Key) bool {
 		return !routes[leads{k.Listener, k.Route, k.Group}] || !members[member{k.Group, k.Member}]
 	})
 }

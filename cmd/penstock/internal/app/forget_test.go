@@ -42,12 +42,12 @@ func TestForgetGoneMembers(t *testing.T) {
 	names := []string{"tcp://127.0.0.1:1", "tcp://127.0.0.1:2", "added", ""}
 	for _, m := range names {
 		e := account.Entry{ListenerName: "a", Route: route, Group: "web", Member: m}
-		d.accounting.counters.Record(nil, &e)
+		d.hooks.Accounting.Counters().Record(nil, &e)
 	}
 	begun := func() map[string]int64 {
 		d.forgetGoneMembers()
 		found := map[string]int64{}
-		for _, p := range d.accounting.counters.Snapshot(nil, nil) {
+		for _, p := range d.hooks.Accounting.Counters().Snapshot(nil, nil) {
 			if p.Begun > 0 {
 				found[p.Member] = p.Begun
 			}

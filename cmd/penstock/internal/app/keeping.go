@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/counts"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
+	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/cmd/penstock/internal/rules"
@@ -264,7 +265,7 @@ func parseSavedConfig(text []byte) (*spec.Config, error) {
 }
 
 // saveConfig stores a configuration for the next worker.
-func (k *keeping) saveConfig(cfg *spec.Config, bound map[bindKey]*boundListener) error {
+func (k *keeping) saveConfig(cfg *spec.Config, bound map[bindKey]*hooks.Socket) error {
 	if k == nil || k.config == nil {
 		return nil
 	}

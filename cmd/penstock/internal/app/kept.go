@@ -182,7 +182,7 @@ func (d *daemon) stateChanged() bool {
 		return true
 	}
 	for _, p := range f.plans {
-		if p.gate.Saves() {
+		if p.Gate.Saves() {
 			return true
 		}
 	}
@@ -206,8 +206,8 @@ func (d *daemon) saveState(sources int) {
 		rest.Total = &total
 	}
 	for name, p := range f.plans {
-		if p.gate.Saves() {
-			rest.Limits[name] = p.gate.Save(now, sources)
+		if p.Gate.Saves() {
+			rest.Limits[name] = p.Gate.Save(now, sources)
 		}
 	}
 	var text []byte
@@ -243,6 +243,6 @@ func (k *kept) updateMembers(set *upstream.Set, now time.Time, anyway bool) erro
 
 // reportValues reports what is not counted in memory that outlives the process, and returns it.
 func (d *daemon) reportValues(s relay.Stats) (relay.Stats, []admin.LogCounters) {
-	own, access := d.accounting.dropped()
+	own, access := d.hooks.Accounting.Dropped()
 	return d.kept.values.Engine(s), []admin.LogCounters{{Name: "log", Dropped: own, LeftOut: d.kept.values.GoOn("log.left-out", logs.LeftOut(d.log))}, {Name: "access", Dropped: access}}
 }

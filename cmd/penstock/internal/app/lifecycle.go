@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/logs"
@@ -146,7 +147,7 @@ func awaitFirst(r *sources.Remotes, k *keeping, stderr *os.File) bool {
 	if r == nil {
 		return true
 	}
-	log, lines, _ := logs.New(stderr, &spec.Log{Level: "info", Format: "auto"}, new(slog.LevelVar), new(heldSandbox).explain)
+	log, lines, _ := logs.New(stderr, &spec.Log{Level: "info", Format: "auto"}, new(slog.LevelVar), new(confine.Current).Explain)
 	defer lines.Close()
 	return r.Await(before{k}, log)
 }
@@ -176,7 +177,7 @@ type lifecycle struct {
 	keeping  *keeping // nil: there is no keeper
 
 	level slog.LevelVar
-	held  heldSandbox // by which the log explains errors
+	held  confine.Current // by which the log explains errors
 	log   *slog.Logger
 	lines *logs.Writer
 	// screen is nil unless a person watches. stopScreen removes its live line; it may be called
@@ -192,7 +193,7 @@ func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 		fmt.Fprintln(stderr, "penstock:", becomeKeeper(cfg.Keeper, &cfg.Log, l.source, stderr))
 		return cli.ExitFailed
 	}
-	l.log, l.lines, l.screen = logs.New(stderr, &cfg.Log, &l.level, l.held.explain)
+	l.log, l.lines, l.screen = logs.New(stderr, &cfg.Log, &l.level, l.held.Explain)
 	defer l.lines.Close()
 	// From here on signals come to this function. A reader of the log or a
 	// socket must not end the daemon by going away: without SIGPIPE, writing returns an error.

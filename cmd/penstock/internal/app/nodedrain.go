@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
@@ -133,7 +134,7 @@ func (d *daemon) closeDrained() {
 		n.ports = map[string]relay.Addr{}
 	}
 	d.drainedWord.Store(drainClosed)
-	stay := map[bindKey]*boundListener{}
+	stay := map[bindKey]*hooks.Socket{}
 	for key, p := range d.bound {
 		if key.inherit != "" {
 			stay[key] = p
@@ -185,13 +186,13 @@ func (d *daemon) openListeners() {
 }
 
 // usePlan gives the sockets of a listener their plan, and makes them accept. Those that are closed have none.
-func (d *daemon) usePlan(l *spec.Listener, plan *listenerPlan, bound map[bindKey]*boundListener) {
+func (d *daemon) usePlan(l *spec.Listener, plan *hooks.Plan, bound map[bindKey]*hooks.Socket) {
 	for _, b := range bindKeysOf(l) {
 		p := bound[b]
 		if p == nil {
 			continue
 		}
-		p.plan.Store(plan)
+		p.Plan.Store(plan)
 		if err := p.Update(d.listenConfig(l, p)); err != nil {
 			d.log.Warn("socket option not changed before the next start", "listener", p.Addr().String(), "error", err)
 		}

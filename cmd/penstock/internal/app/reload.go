@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/confine"
+	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/cmd/penstock/internal/rules"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -125,7 +126,7 @@ func (d *daemon) reloadByAnother(ctx context.Context, by string, told api.Diff, 
 	if err := d.replace(ctx, by, why, d.reloadNotReplaced(by)); err != nil {
 		return api.Diff{}, badConfig(err)
 	}
-	told.NewWorker, told.Applied, told.TLSFlows = true, true, d.tlsFlows.now()
+	told.NewWorker, told.Applied, told.TLSFlows = true, true, d.hooks.TLS.Now()
 	d.eventBy(by, slog.LevelInfo, "reload", d.active.Load().Source, "another worker takes over: "+why.Error())
 	return told, nil
 }
@@ -250,7 +251,7 @@ func (d *daemon) describeDiff(diff config.Diff, cfg *spec.Config) api.Diff {
 	later := d.later(diff)
 	out := api.Diff{Hash: spec.HashOf(cfg.Text), Restart: len(later.service) > 0, NewWorker: len(later.worker) > 0}
 	if out.NewWorker {
-		out.TLSFlows = d.tlsFlows.now()
+		out.TLSFlows = d.hooks.TLS.Now()
 	}
 	type key struct{ kind, name string }
 	place := map[key]int{}
@@ -288,25 +289,25 @@ func (d *daemon) describeDiff(diff config.Diff, cfg *spec.Config) api.Diff {
 	}
 	d.engine.Flows(func(flows []relay.FlowInfo) bool {
 		for i := range flows {
-			p, ok := flows[i].Value.(*flowState)
+			p, ok := flows[i].Value.(*hooks.State)
 			if !ok {
 				continue
 			}
-			n := p.names()
-			l := p.plan.spec
+			n := p.Names()
+			l := p.Listener()
 			if plan := old.planOf(l); plan != nil {
-				l = plan.spec // by its present name
-				n.listener = l.Name
+				l = plan.Spec // by its present name
+				n.Listener = l.Name
 			}
-			loses, ends := diff.Loses(n.listener, n.route, n.group, n.member)
+			loses, ends := diff.Loses(n.Listener, n.Route, n.Group, n.Member)
 			if goesOn(p, l, cfg) {
-				loses, ends = diff.Loses("", "", n.group, n.member)
+				loses, ends = diff.Loses("", "", n.Group, n.Member)
 			}
-			if w := p.target.Load(); !loses || !ends && (w == nil || w.route.Removed.What == "keep") {
+			if w := p.Target(); !loses || !ends && (w == nil || w.Route.Removed.What == "keep") {
 				continue
 			}
 			out.Flows++
-			for _, k := range []key{{"listener", n.listener}, {"route", n.listener + "/" + n.route}, {"group", n.group}, {"member", n.group + "/" + n.member}} {
+			for _, k := range []key{{"listener", n.Listener}, {"route", n.Listener + "/" + n.Route}, {"group", n.Group}, {"member", n.Group + "/" + n.Member}} {
 				if at, ok := place[k]; ok {
 					out.Changes[at].Flows++
 				}
@@ -319,15 +320,15 @@ func (d *daemon) describeDiff(diff config.Diff, cfg *spec.Config) api.Diff {
 
 // goesOn reports whether a flow's listener, which is now as given, only gets another name in a
 // configuration, and the flow's route leads to the same group.
-func goesOn(p *flowState, now *spec.Listener, cfg *spec.Config) bool {
-	w := p.target.Load()
+func goesOn(p *hooks.State, now *spec.Listener, cfg *spec.Config) bool {
+	w := p.Target()
 	if w == nil || slices.ContainsFunc(cfg.Listeners, func(l *spec.Listener) bool { return l.Name == now.Name }) {
 		return false
 	}
 	key := bindKeyOf(now, 0)
 	i := slices.IndexFunc(cfg.Listeners, func(l *spec.Listener) bool { return bindKeyOf(l, 0) == key })
 	return i >= 0 && slices.ContainsFunc(cfg.Listeners[i].AllRoutes(), func(r *spec.Route) bool {
-		return r.Name == w.route.Name && r.To.Name == w.route.To.Name
+		return r.Name == w.Route.Name && r.To.Name == w.Route.To.Name
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
@@ -46,7 +47,7 @@ func (d *snapshot) Status() api.Status {
 		s.Loops = append(s.Loops, api.Loop{Flows: l.Flows, Busy: l.Busy.Seconds(), Events: l.Events, Waits: l.Waits, Wakeups: l.Wakeups, LongestTurn: l.LongestTurn.Seconds()})
 	}
 	total := stats.Total()
-	journal, access := d.accounting.dropped()
+	journal, access := d.hooks.Accounting.Dropped()
 	s.Resources = api.Resources{
 		MaxFDs:            host.MaxDescriptors(),
 		CPU:               host.CPUTime().Seconds(),
@@ -59,7 +60,7 @@ func (d *snapshot) Status() api.Status {
 		GSOFallbacks:      total.Datagrams.Fallbacks,
 		DatagramHeldBytes: total.Datagrams.BytesHeld,
 		LogLinesDropped:   journal + access,
-		TLSFlows:          d.tlsFlows.now(),
+		TLSFlows:          d.hooks.TLS.Now(),
 	}
 	s.Overload = d.overload(&stats)
 	s.Paths = paths(points)
@@ -94,7 +95,7 @@ func (d *daemon) snapshot() *snapshot { return &snapshot{d, sync.OnceValue(d.rea
 
 // readCounters reads the counters, including what open flows have moved so far.
 func (d *daemon) readCounters() []account.Point {
-	return d.accounting.counters.Snapshot(nil, d.liveVolumes)
+	return d.hooks.Accounting.Counters().Snapshot(nil, d.liveVolumes)
 }
 
 // Status, Listeners, Groups and Counters return the present state.
@@ -102,10 +103,6 @@ func (d *daemon) Status() api.Status        { return d.snapshot().Status() }
 func (d *daemon) Listeners() []api.Listener { return d.snapshot().Listeners() }
 func (d *daemon) Groups() []api.Group       { return d.snapshot().Groups() }
 func (d *daemon) Counters() admin.Counters  { return d.snapshot().Counters() }
-
-func moved(t *relay.Transfer) account.Volume {
-	return account.Volume{Bytes: t.Written, Datagrams: t.Datagrams}
-}
 
 // addNumbers adds the numbers of a series to n.
 func addNumbers(n *api.Numbers, p *account.Point) {
@@ -219,7 +216,7 @@ func (d *snapshot) Listeners() []api.Listener {
 	d.mu.Lock()
 	f, bound := d.active.Load(), d.bound
 	d.mu.Unlock()
-	byRoute := map[names]api.Numbers{}
+	byRoute := map[hooks.Names]api.Numbers{}
 	// A flow that moves from one series to another during the reading is counted
 	// in both or in none, but the flows begun in a listener's series only grow.
 	begun := map[string]int64{}
@@ -227,9 +224,9 @@ func (d *snapshot) Listeners() []api.Listener {
 	for i := range points {
 		k := points[i].Key
 		begun[k.Listener] += points[i].Begun
-		n := byRoute[names{listener: k.Listener, route: k.Route}]
+		n := byRoute[hooks.Names{Listener: k.Listener, Route: k.Route}]
 		addNumbers(&n, &points[i])
-		byRoute[names{listener: k.Listener, route: k.Route}] = n
+		byRoute[hooks.Names{Listener: k.Listener, Route: k.Route}] = n
 	}
 	state := "open"
 	if d.Draining().State == api.StateDraining {
@@ -250,7 +247,7 @@ func (d *snapshot) Listeners() []api.Listener {
 			out.Address, out.State = l.Listen.String(), "closed"
 		}
 		for k, n := range byRoute {
-			if k.listener == l.Name {
+			if k.Listener == l.Name {
 				addTotals(&out.Numbers, &n)
 			}
 		}
@@ -258,10 +255,10 @@ func (d *snapshot) Listeners() []api.Listener {
 		for _, r := range l.AllRoutes() {
 			out.Routes = append(out.Routes, api.Route{
 				Name: r.Name, Group: r.To.Name, From: texts(r.From), SNI: r.SNI, ALPN: r.ALPN, ClientNames: r.ClientNames, PassTLS: r.PassTLS, Default: r == l.Default,
-				Numbers: byRoute[names{listener: l.Name, route: r.Name}],
+				Numbers: byRoute[hooks.Names{Listener: l.Name, Route: r.Name}],
 			})
 		}
-		out.Certificates, out.FailingFiles, out.CertificateFailures = f.plans[l.Name].certificates()
+		out.Certificates, out.FailingFiles, out.CertificateFailures = certificatesOf(f.plans[l.Name])
 		list = append(list, out)
 	}
 	return list

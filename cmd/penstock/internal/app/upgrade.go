@@ -44,10 +44,10 @@ func (d *daemon) upgradeStep(up *keeper.Upgrade) api.UpgradeStep {
 	case keeper.Checking:
 		s.Step = "checking " + up.Binary
 	case keeper.HandingOver:
-		s.TLSFlows = d.tlsFlows.now()
+		s.TLSFlows = d.hooks.TLS.Now()
 		s.Step = up.Info + "; handing over" + butTLS(s.TLSFlows)
 	case keeper.Checked:
-		s.TLSFlows = d.tlsFlows.now()
+		s.TLSFlows = d.hooks.TLS.Now()
 		s.Step = up.Info
 	}
 	return s

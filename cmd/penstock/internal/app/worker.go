@@ -14,6 +14,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/budget"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/saved"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
@@ -138,14 +139,14 @@ func (d *daemon) restore() error {
 	case err != nil:
 		return fmt.Errorf("restore flows: %w", err)
 	}
-	crashed := d.accounting.counters.Settle(d.liveVolumes)
+	crashed := d.hooks.Accounting.Counters().Settle(d.liveVolumes)
 	if k.first() {
 		return nil
 	}
 	// Of the lost flows, those whose state could be decoded have ended in their series; the others are
 	// among those that Settle has counted, with the flows that were not settled.
-	undecoded := int64(r.TotalLost()) - (d.decoded.Load() - int64(r.Flows+r.Ended))
-	tls, unsettled := d.tlsFlows.settle(max(0, crashed-max(0, undecoded)))
+	undecoded := int64(r.TotalLost()) - (d.hooks.Reentered() - int64(r.Flows+r.Ended))
+	tls, unsettled := d.hooks.TLS.Settle(max(0, crashed-max(0, undecoded)))
 	r.Lost[relay.LossTLS] += tls
 	r.Lost[relay.LossUnsettled] += unsettled
 	w := api.WorkerStart{
@@ -220,14 +221,14 @@ func (d *daemon) tellStart(w *api.WorkerStart, young bool) {
 
 // goneListener returns the configuration for flows of a listener that the configuration no longer has.
 func (d *daemon) goneListener(string) (relay.ListenConfig, bool) {
-	return relay.ListenConfig{Hooks: d.hooks(), Value: &boundListener{}}, true
+	return relay.ListenConfig{Hooks: d.hooks.Funcs(), Value: &hooks.Socket{}}, true
 }
 
 // liveVolumes calls add with what open flows have moved so far.
 func (d *daemon) liveVolumes(add func(*account.Series, account.Volume, account.Volume)) {
-	d.eachFlow(func(f *relay.FlowInfo, p *flowState) {
-		if s := p.series.Load(); s != nil {
-			add(s, moved(&f.Up), moved(&f.Down))
+	d.eachFlow(func(f *relay.FlowInfo, p *hooks.State) {
+		if s := p.Series(); s != nil {
+			add(s, hooks.Moved(&f.Up), hooks.Moved(&f.Down))
 		}
 	})
 }
@@ -332,7 +333,7 @@ const lastReload = time.Second
 // handOver makes room for another worker: flows and sockets are left to it. It reports false if the flows cannot be
 // handed over, so that they would be lost: then this worker goes on, and the keeper is told.
 func (l *lifecycle) handOver() bool {
-	tls := l.d.tlsFlows.now()
+	tls := l.d.hooks.TLS.Now()
 	l.log.Info("handing over to another worker"+butTLS(tls), "tls_flows", tls)
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTimeout)
 	defer cancel()
@@ -342,16 +343,16 @@ func (l *lifecycle) handOver() bool {
 	for until := time.Now().Add(lastReload); l.d.server != nil && l.d.server.Changing() && time.Now().Before(until); {
 		time.Sleep(time.Millisecond) // flows go on meanwhile
 	}
-	l.d.tlsFlows.handing.Store(true)
+	l.d.hooks.TLS.HandingOver(true)
 	if err := l.d.engine.HandOver(ctx); err != nil {
-		l.d.tlsFlows.handing.Store(false)
+		l.d.hooks.TLS.HandingOver(false)
 		l.d.stay(err)
 		return false
 	}
 	l.stopScreen()
 	l.d.closeAdmin(lastAnswers)
 	l.d.saveState(allSavedSources)
-	l.d.accounting.close()
+	l.d.hooks.Accounting.Close()
 	if err := l.keeping.HandedOver(); err != nil {
 		l.log.Warn("hand over", "error", err)
 	}

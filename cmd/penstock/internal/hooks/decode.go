@@ -1,4 +1,4 @@
-package app
+package hooks
 
 import (
 	"errors"
@@ -16,15 +16,15 @@ import (
 type encodedFlow struct {
 	flags             uint64
 	source, admission uint64 // see admit.Admission.State
-	names
+	Names
 	member  relay.Addr // first port of the member; zero: there is none
 	removed spec.Removed
 	series  account.Key
 }
 
 // decode is the hook that gives its state to a flow of an earlier worker.
-func (d *daemon) decode(f *relay.Flow, dec *relay.Decoder) error {
-	p, e := &flowState{}, encodedFlow{}
+func (h *Hooks) decode(f *relay.Flow, dec *relay.Decoder) error {
+	p, e := &State{}, encodedFlow{}
 	if err := e.decode(dec, p); err != nil {
 		return err
 	}
@@ -34,14 +34,14 @@ func (d *daemon) decode(f *relay.Flow, dec *relay.Decoder) error {
 		}
 		e.member = *f.Upstream()
 	}
-	return d.reenter(f, p, &e)
+	return h.reenter(f, p, &e)
 }
 
 // decode reads what encode has encoded; what needs no configuration is set in p.
-func (e *encodedFlow) decode(dec *relay.Decoder, p *flowState) (err error) {
+func (e *encodedFlow) decode(dec *relay.Decoder, p *State) (err error) {
 	e.flags = dec.Uint()
 	e.source, e.admission = dec.Uint(), dec.Uint()
-	e.names = names{dec.String(), dec.String(), dec.String(), dec.String()}
+	e.Names = Names{dec.String(), dec.String(), dec.String(), dec.String()}
 	p.reason = reasonNamed(dec.String())
 	if e.flags&encodedMember != 0 {
 		if e.member, err = decodeAddr(dec); err != nil {
@@ -112,65 +112,65 @@ var (
 // reenter completes a flow's state with the objects that its names stand for, and makes the flow count
 // again where it counted before. Nothing is checked: the flow is open. What the configuration no longer
 // has is replaced by objects that stand for it, so that the flow ends as a reload would have ended it.
-func (d *daemon) reenter(f *relay.Flow, p *flowState, e *encodedFlow) error {
-	p.plan = d.planNamed(planOf(f), e.listener)
-	if p.plan.gate == nil && !p.connected {
+func (h *Hooks) reenter(f *relay.Flow, p *State, e *encodedFlow) error {
+	p.plan = h.planNamed(planOf(f), e.Listener)
+	if p.plan.Gate == nil && !p.connected {
 		return errNoListener
 	}
-	w := p.plan.targetNamed(e.route, e.group)
+	w := p.plan.targetNamed(e.Route, e.Group)
 	switch {
-	case e.route == "":
+	case e.Route == "":
 	case !p.connected && w == nil:
 		// It goes where the running configuration says, as after a reload.
-		if !d.route(f, p) {
+		if !h.route(f, p) {
 			return errNoRoute
 		}
 	default:
 		if w == nil {
-			w = d.goneTarget(e, f.Timeouts())
+			w = h.goneTarget(e, f.Timeouts())
 		}
 		p.target.Store(w)
-		f.SetTimeouts(w.timeouts)
+		f.SetTimeouts(w.Timeouts)
 		f.SetDial(w.dial)
-		if w.route.Bandwidth > 0 {
-			f.SetBandwidth(w.route.Bandwidth)
+		if w.Route.Bandwidth > 0 {
+			f.SetBandwidth(w.Route.Bandwidth)
 		}
 		// A flow that is not connected yet picks a member again. The one that it was about to connect to
 		// has not failed, and must not count as one that has been tried.
 		if p.connected && e.member.Network != 0 {
-			p.member.Store(w.group.Restore(&p.lease, e.names.member, e.member))
+			p.member.Store(w.group.Restore(&p.lease, e.Names.Member, e.member))
 		}
 	}
-	if p.plan.gate != nil {
-		p.admission = p.plan.gate.Restore(e.source, e.admission)
+	if p.plan.Gate != nil {
+		p.admission = p.plan.Gate.Restore(e.source, e.admission)
 	}
 	if e.flags&encodedSeries != 0 {
-		s := d.accounting.counters.Series(e.series)
+		s := h.Accounting.counters.Series(e.series)
 		s.Continue()
 		p.series.Store(s)
 	}
 	f.SetValue(p)
-	d.decoded.Add(1)
+	h.decoded.Add(1)
 	return nil
 }
 
 // planNamed returns the plan that a flow was accepted under: now, the present one of its listener, or
 // if the configuration has no listener of that name, one that stands for it.
-func (d *daemon) planNamed(now *listenerPlan, name string) *listenerPlan {
-	if now != nil && now.spec.Name == name {
+func (h *Hooks) planNamed(now *Plan, name string) *Plan {
+	if now != nil && now.Spec.Name == name {
 		return now
 	}
-	gone := &listenerPlan{spec: &spec.Listener{Name: name}}
+	gone := &Plan{Spec: &spec.Listener{Name: name}}
 	if now != nil {
-		gone.gate = now.gate
-		gone.spec.Datagrams = now.spec.Datagrams
+		gone.Gate = now.Gate
+		gone.Spec.Datagrams = now.Spec.Datagrams
 	}
-	gone.routes = route.New(gone.spec)
+	gone.routes = route.New(gone.Spec)
 	return gone
 }
 
 // targetNamed returns the target of a route that leads to a group; nil: there is none.
-func (s *listenerPlan) targetNamed(name, group string) *routeTarget {
+func (s *Plan) targetNamed(name, group string) *Target {
 	if r := s.routesByName[name]; r != nil && r.To.Name == group {
 		return s.targets[r]
 	}
@@ -178,13 +178,13 @@ func (s *listenerPlan) targetNamed(name, group string) *routeTarget {
 }
 
 // goneTarget returns a target that stands for a route that the configuration no longer has.
-func (d *daemon) goneTarget(e *encodedFlow, t relay.Timeouts) *routeTarget {
-	group := &spec.Group{Name: e.group}
-	return &routeTarget{
-		route:    &spec.Route{Name: e.route, To: group, Removed: e.removed},
-		group:    d.set.RestoreGroup(e.group),
+func (h *Hooks) goneTarget(e *encodedFlow, t relay.Timeouts) *Target {
+	group := &spec.Group{Name: e.Group}
+	return &Target{
+		Route:    &spec.Route{Name: e.Route, To: group, Removed: e.removed},
+		group:    h.Groups.RestoreGroup(e.Group),
 		dial:     &relay.DialConfig{},
-		timeouts: t,
+		Timeouts: t,
 		removed:  encodeRemoved(e.removed),
 	}
 }

@@ -1,8 +1,9 @@
-package app
+package hooks
 
 import (
 	"crypto/tls"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
@@ -14,26 +15,26 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A listenerPlan is what one listener does with its clients, built from the configuration. It
+// A Plan is what one listener does with its clients, built from the configuration. It
 // never changes; a reload installs another one, and a flow keeps the plan that it was accepted
 // under.
-type listenerPlan struct {
-	spec         *spec.Listener
-	gate         *admit.Controller
+type Plan struct {
+	Spec         *spec.Listener
+	Gate         *admit.Controller
+	Certs        *certs.Server // nil: TLS is not terminated
 	routes       *route.Table
-	targets      map[*spec.Route]*routeTarget
+	targets      map[*spec.Route]*Target
 	routesByName map[string]*spec.Route
-	certs        *certs.Server   // nil: TLS is not terminated
 	sniffSeries  *account.Series // counts flows that are being sniffed and have no route yet; nil: no flows are sniffed
 }
 
-// A routeTarget is built from a route: the group that it leads to, and the engine's settings for
+// A Target is built from a route: the group that it leads to, and the engine's settings for
 // its flows.
-type routeTarget struct {
-	route    *spec.Route
+type Target struct {
+	Route    *spec.Route
+	Timeouts relay.Timeouts
 	group    *upstream.Group
 	dial     *relay.DialConfig
-	timeouts relay.Timeouts
 	proxy    *spec.Dial    // settings of the PROXY header sent to the upstream; nil: none is sent
 	byLocal  bool          // the address that the client connected to is part of the hash
 	hashSNI  bool          // the server name is hashed
@@ -42,41 +43,44 @@ type routeTarget struct {
 	tls      *certs.Client // TLS to the members; nil: none
 }
 
+// RouteNamed returns the route with a name; nil: there is none.
+func (s *Plan) RouteNamed(name string) *spec.Route { return s.routesByName[name] }
+
 // needsHello reports whether a client's ClientHello must be read before it is routed.
-func (s *listenerPlan) needsHello(from netip.Addr) bool {
-	return s.certs != nil || s.spec.StartTLS.Protocol != "" || s.spec.Sniff.TLS && s.routes.Needs(from)
+func (s *Plan) needsHello(from netip.Addr) bool {
+	return s.Certs != nil || s.Spec.StartTLS.Protocol != "" || s.Spec.Sniff.TLS && s.routes.Needs(from)
 }
 
-// newListenerPlan returns the plan of a listener whose groups are in set.
-func newListenerPlan(l *spec.Listener, gate *admit.Controller, set *upstream.Set, clients *certs.Clients, counters *account.Counters) *listenerPlan {
-	s := &listenerPlan{spec: l, gate: gate, routes: route.New(l), targets: map[*spec.Route]*routeTarget{}, routesByName: map[string]*spec.Route{}}
+// NewPlan returns the plan of a listener whose groups are in set.
+func NewPlan(l *spec.Listener, gate *admit.Controller, set *upstream.Set, clients *certs.Clients, counters *account.Counters) *Plan {
+	s := &Plan{Spec: l, Gate: gate, routes: route.New(l), targets: map[*spec.Route]*Target{}, routesByName: map[string]*spec.Route{}}
 	if l.Sniff.TLS || l.TLS != nil || l.StartTLS.Protocol != "" || len(l.ProxyFrom) > 0 {
 		s.sniffSeries = counters.Series(account.Key{Listener: l.Name})
 	}
 	for _, r := range l.AllRoutes() {
-		s.targets[r] = newRouteTarget(r, l, set, clients)
+		s.targets[r] = newTarget(r, l, set, clients)
 		s.routesByName[r.Name] = r
 	}
 	return s
 }
 
-func newRouteTarget(r *spec.Route, l *spec.Listener, set *upstream.Set, clients *certs.Clients) *routeTarget {
+func newTarget(r *spec.Route, l *spec.Listener, set *upstream.Set, clients *certs.Clients) *Target {
 	g := r.To
-	w := &routeTarget{
-		route:    r,
+	w := &Target{
+		Route:    r,
 		group:    set.Group(g.Name),
 		dial:     dialConfig(&g.Dial),
-		timeouts: timeouts(r.Timeouts),
+		Timeouts: Timeouts(r.Timeouts),
 		byLocal:  upstream.UsesLocal(g),
 		hashSNI:  g.Hash == "sni",
 		removed:  encodeRemoved(r.Removed),
 	}
 	w.hashTLV, _ = g.HashTLV()
 	if g.Timeouts.Connect > 0 {
-		w.timeouts.Connect = g.Timeouts.Connect
+		w.Timeouts.Connect = g.Timeouts.Connect
 	}
 	if g.Queue.Timeout > 0 {
-		w.timeouts.Queue = g.Queue.Timeout
+		w.Timeouts.Queue = g.Queue.Timeout
 	}
 	if g.Dial.Proxy != 0 && !l.Datagrams {
 		w.proxy = &g.Dial
@@ -89,12 +93,12 @@ func newRouteTarget(r *spec.Route, l *spec.Listener, set *upstream.Set, clients 
 
 // tlsOf returns the TLS to the members of a target's group; nil: there is none. A reload may have changed it since the
 // flow was routed, and the members with it.
-func (d *daemon) tlsOf(w *routeTarget) *certs.Client {
-	now, then := w.group.Config().TLS, w.route.To.TLS
+func (h *Hooks) tlsOf(w *Target) *certs.Client {
+	now, then := w.group.Config().TLS, w.Route.To.TLS
 	if now == nil || then != nil && *now == *then {
 		return w.tls
 	}
-	return d.clients.Of(now)
+	return h.Clients.Of(now)
 }
 
 // originate returns the settings of a handshake with a member. If there are none, those that it returns fail with
@@ -107,9 +111,9 @@ func originate(c *certs.Client, client *clientTLS, host string, to *relay.Addr) 
 	return cfg
 }
 
-// timeouts converts timeouts. Never is 0 in a configuration, and negative in the engine where 0
+// Timeouts converts timeouts. Never is 0 in a configuration, and negative in the engine where 0
 // means a default.
-func timeouts(t spec.Timeouts) relay.Timeouts {
+func Timeouts(t spec.Timeouts) relay.Timeouts {
 	never := func(d time.Duration) time.Duration {
 		if d == 0 {
 			return -1
@@ -126,12 +130,13 @@ func timeouts(t spec.Timeouts) relay.Timeouts {
 }
 
 func dialConfig(d *spec.Dial) *relay.DialConfig {
-	o := socketOptions(d.TCP)
+	o := SocketOptions(d.TCP)
 	o.Interface, o.Mark, o.DSCP = d.Interface, d.Mark, d.DSCP
 	return &relay.DialConfig{Socket: o, Source: d.Source, FromClient: d.Transparent}
 }
 
-func socketOptions(t spec.Socket) relay.SocketOptions {
+// SocketOptions returns the engine's settings of a socket.
+func SocketOptions(t spec.Socket) relay.SocketOptions {
 	return relay.SocketOptions{
 		Nagle:             t.Nagle,
 		KeepAlive:         t.KeepAlive,
@@ -144,4 +149,11 @@ func socketOptions(t spec.Socket) relay.SocketOptions {
 		FastOpen:          t.FastOpen,
 		MPTCP:             t.MPTCP,
 	}
+}
+
+// A Socket is a listener's socket and its present plan.
+type Socket struct {
+	*relay.Listener
+	Port int // as configured: 0 if it is any free one
+	Plan atomic.Pointer[Plan]
 }

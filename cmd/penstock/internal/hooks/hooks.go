@@ -1,15 +1,18 @@
-package app
+package hooks
 
 import (
 	"crypto/tls"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/clienthello"
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
+	"github.com/penstock/penstock/cmd/penstock/internal/confine"
+	"github.com/penstock/penstock/cmd/penstock/internal/cycle"
 	"github.com/penstock/penstock/cmd/penstock/internal/postgres"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -17,7 +20,23 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// hooks returns the daemon's part of the path of a flow: which package is asked at which step. The
+// Hooks is what the functions that the engine calls need of the daemon. It is made once, before the first listener.
+type Hooks struct {
+	Accounting *Accounting
+	Clients    *certs.Clients   // TLS towards members
+	Groups     *upstream.Set    // those of flows of earlier workers, also if the configuration has them no longer
+	TLS        *TLSFlows        // counts the flows that end with this worker
+	Sandbox    *confine.Current // by which errors of connecting are explained; nil: none
+	// Cycles are the members that lead back to their listener; nil: there are none.
+	Cycles atomic.Pointer[map[cycle.Hop][]string]
+
+	decoded atomic.Int64
+}
+
+// Reentered returns how many flows of earlier workers were decoded.
+func (h *Hooks) Reentered() int64 { return h.decoded.Load() }
+
+// Funcs returns the daemon's part of the path of a flow: which package is asked at which step. The
 // steps between are the engine's. Hooks run on its event loops, so nothing here may block.
 //
 //	accepted    the engine accepts the client, or its first datagram begins a flow
@@ -31,39 +50,39 @@ import (
 //	recorded    account: counters, access log, a line in the log
 //	closed      the engine
 //
-// The daemon's state of a flow is a flowState.
-func (d *daemon) hooks() relay.Hooks {
+// The daemon's state of a flow is a State.
+func (h *Hooks) Funcs() relay.Hooks {
 	return relay.Hooks{
-		Admit:     d.admit,
-		Sniff:     d.sniff,
-		Answered:  d.answered,
-		Secured:   d.secured,
-		Upstream:  d.upstream,
-		Connected: d.connected,
-		Encode:    d.encode,
-		Decode:    d.decode,
-		Done:      d.done,
+		Admit:     h.admit,
+		Sniff:     h.sniff,
+		Answered:  h.answered,
+		Secured:   h.secured,
+		Upstream:  h.upstream,
+		Connected: h.connected,
+		Encode:    h.encode,
+		Decode:    h.decode,
+		Done:      h.done,
 	}
 }
 
 // admit is the hook for a new client.
-func (d *daemon) admit(f *relay.Flow) relay.Cause {
+func (h *Hooks) admit(f *relay.Flow) relay.Cause {
 	s := planOf(f)
-	p := &flowState{plan: s}
+	p := &State{plan: s}
 	f.SetValue(p)
-	if d.accounting.wantsLocal() {
+	if h.Accounting.wantsLocal() {
 		p.localOf(f)
 	}
 	peer := client(f)
-	if p.admission, p.reason = s.gate.Admit(peer, time.Now()); p.reason != spec.ReasonNone {
+	if p.admission, p.reason = s.Gate.Admit(peer, time.Now()); p.reason != spec.ReasonNone {
 		return relay.CauseRefused
 	}
 	if p.admission.ExpectsProxy() || s.needsHello(peer) {
 		p.moveTo(s.sniffSeries, account.Volume{}, account.Volume{})
-		f.StartSniff(s.spec.Sniff.Max, s.spec.Sniff.Timeout)
+		f.StartSniff(s.Spec.Sniff.Max, s.Spec.Sniff.Timeout)
 		return relay.CauseNone
 	}
-	if !d.route(f, p) {
+	if !h.route(f, p) {
 		return relay.CauseRefused
 	}
 	return relay.CauseNone
@@ -72,10 +91,10 @@ func (d *daemon) admit(f *relay.Flow) relay.Cause {
 // sniff is the hook for the first bytes of a client: a PROXY header, if one is due, and then a
 // ClientHello, if the route depends on it. A client that sends nothing in time, or no TLS, has no
 // name.
-func (d *daemon) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay.SniffNext) {
+func (h *Hooks) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay.SniffNext) {
 	p := stateOf(f)
 	if p.admission.ExpectsProxy() && p.header == nil {
-		h, n, more, err := admit.ParseProxy(b)
+		header, n, more, err := admit.ParseProxy(b)
 		switch {
 		case more && !last:
 			return 0, relay.SniffMore
@@ -86,27 +105,27 @@ func (d *daemon) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay
 			p.reason = spec.ReasonProxyHeader
 			return 0, relay.SniffRefuse
 		}
-		p.header = &h
-		if h.Client.IsValid() {
-			f.SetClient(relay.Addr{Network: f.Peer().Network, AddrPort: h.Client})
-			p.local = &relay.Addr{Network: f.Peer().Network, AddrPort: h.To}
+		p.header = &header
+		if header.Client.IsValid() {
+			f.SetClient(relay.Addr{Network: f.Peer().Network, AddrPort: header.Client})
+			p.local = &relay.Addr{Network: f.Peer().Network, AddrPort: header.To}
 		}
-		if p.reason = p.plan.gate.Identify(&p.admission, client(f), time.Now()); p.reason != spec.ReasonNone {
+		if p.reason = p.plan.Gate.Identify(&p.admission, client(f), time.Now()); p.reason != spec.ReasonNone {
 			return n, relay.SniffRefuse
 		}
 		if p.plan.needsHello(client(f)) && (n < len(b) || !last || !p.agreed()) {
 			return n, relay.SniffMore
 		}
-		return n, d.routed(f, p)
+		return n, h.routed(f, p)
 	}
 	if !p.agreed() {
-		return d.agree(f, p, b, last)
+		return h.agree(f, p, b, last)
 	}
-	return d.hello(f, p, b, last)
+	return h.hello(f, p, b, last)
 }
 
 // hello is the part of the hook sniff that reads a ClientHello.
-func (d *daemon) hello(f *relay.Flow, p *flowState, b []byte, last bool) (take int, next relay.SniffNext) {
+func (h *Hooks) hello(f *relay.Flow, p *State, b []byte, last bool) (take int, next relay.SniffNext) {
 	hello, err := clienthello.Parse(b)
 	if err == clienthello.ErrIncomplete && !last {
 		return 0, relay.SniffMore
@@ -114,11 +133,11 @@ func (d *daemon) hello(f *relay.Flow, p *flowState, b []byte, last bool) (take i
 	if err == nil {
 		p.hello.Store(&clientTLS{Hello: hello})
 	}
-	if err != clienthello.ErrIncomplete && p.plan.certs != nil && d.terminates(f, p) {
+	if err != clienthello.ErrIncomplete && p.plan.Certs != nil && h.terminates(f, p) {
 		if inHTTP(b) {
 			f.Reply(useTLS)
 		}
-		if d.terminate(f, p, p.plan.certs.Config(hello.ServerName)) != nil { // what is not TLS gets an alert
+		if h.terminate(f, p, p.plan.Certs.Config(hello.ServerName)) != nil { // what is not TLS gets an alert
 			return 0, relay.SniffRefuse
 		}
 		return 0, relay.SniffDone
@@ -130,8 +149,8 @@ func (d *daemon) hello(f *relay.Flow, p *flowState, b []byte, last bool) (take i
 		}
 		return 0, relay.SniffRefuse
 	}
-	next = d.routed(f, p)
-	if next == relay.SniffRefuse && p.plan.certs != nil && inHTTP(b) {
+	next = h.routed(f, p)
+	if next == relay.SniffRefuse && p.plan.Certs != nil && inHTTP(b) {
 		f.Reply(useTLS)
 	}
 	if err == clienthello.ErrIncomplete && p.reason == spec.ReasonNoRoute {
@@ -142,20 +161,20 @@ func (d *daemon) hello(f *relay.Flow, p *flowState, b []byte, last bool) (take i
 
 // terminates reports whether the TLS of a client ends at its listener, where some may pass through, and others
 // have no route.
-func (d *daemon) terminates(f *relay.Flow, p *flowState) bool {
-	m := d.meta(f, p)
-	m.Protocol, _ = p.plan.spec.TLS.Agree(m.ALPN)
+func (h *Hooks) terminates(f *relay.Flow, p *State) bool {
+	m := h.meta(f, p)
+	m.Protocol, _ = p.plan.Spec.TLS.Agree(m.ALPN)
 	r, ok := p.plan.routes.Find(m)
 	return ok && !r.PassTLS
 }
 
 // secured is the hook that is called when a TLS handshake has ended. A client is routed now that the names of
 // its certificate are known.
-func (d *daemon) secured(f *relay.Flow, side relay.Side, state *tls.ConnectionState, took time.Duration, err error) relay.Cause {
+func (h *Hooks) secured(f *relay.Flow, side relay.Side, state *tls.ConnectionState, took time.Duration, err error) relay.Cause {
 	p := stateOf(f)
 	switch {
 	case side == relay.SideUpstream:
-		d.attempted(p, took, certs.Explain(err))
+		h.attempted(p, took, certs.Explain(err))
 		if ours := p.clientTLS().protocol; err == nil && ours != "" && state.NegotiatedProtocol != "" && state.NegotiatedProtocol != ours {
 			p.reason = spec.ReasonProtocolMismatch
 			return relay.CauseRefused
@@ -167,45 +186,45 @@ func (d *daemon) secured(f *relay.Flow, side relay.Side, state *tls.ConnectionSt
 	t := newClientTLS(p.hello.Load(), state)
 	p.hello.Store(t)
 	if t.identity != nil {
-		if t.admitted, p.reason = p.plan.gate.AdmitClient(t.identity.Who(), time.Now()); p.reason != spec.ReasonNone {
+		if t.admitted, p.reason = p.plan.Gate.AdmitClient(t.identity.Who(), time.Now()); p.reason != spec.ReasonNone {
 			return relay.CauseRefused
 		}
 	}
-	if !d.route(f, p) {
+	if !h.route(f, p) {
 		return relay.CauseRefused
 	}
 	return relay.CauseNone
 }
 
 // cutShort returns the reason for an incomplete PROXY header or ClientHello.
-func cutShort(f *relay.Flow, p *flowState, b []byte, timeout spec.Reason) spec.Reason {
+func cutShort(f *relay.Flow, p *State, b []byte, timeout spec.Reason) spec.Reason {
 	switch {
 	case f.ClientEnded():
 		return spec.ReasonClientEnded
-	case len(b) >= p.plan.spec.Sniff.Max:
+	case len(b) >= p.plan.Spec.Sniff.Max:
 		return spec.ReasonSniffMax
 	}
 	return timeout
 }
 
-func (d *daemon) routed(f *relay.Flow, p *flowState) relay.SniffNext {
-	if !d.route(f, p) {
+func (h *Hooks) routed(f *relay.Flow, p *State) relay.SniffNext {
+	if !h.route(f, p) {
 		return relay.SniffRefuse
 	}
 	return relay.SniffDone
 }
 
 // route finds a flow's route in the running configuration, and applies its settings to the flow.
-func (d *daemon) route(f *relay.Flow, p *flowState) bool {
+func (h *Hooks) route(f *relay.Flow, p *State) bool {
 	s := planOf(f)
-	r, ok := s.routes.Find(d.meta(f, p))
+	r, ok := s.routes.Find(h.meta(f, p))
 	if !ok || !s.takes(p, r) {
 		p.reason = spec.ReasonNoRoute
 		return false
 	}
 	w := s.targets[r]
 	again := p.target.Swap(w) != nil
-	f.SetTimeouts(w.timeouts)
+	f.SetTimeouts(w.Timeouts)
 	f.SetDial(w.dial)
 	if r.Bandwidth > 0 || again {
 		f.SetBandwidth(r.Bandwidth)
@@ -215,15 +234,15 @@ func (d *daemon) route(f *relay.Flow, p *flowState) bool {
 
 // takes reports whether a route may take a client: what is to be encrypted never goes in the clear, unless the
 // configuration says so.
-func (s *listenerPlan) takes(p *flowState, r *spec.Route) bool {
-	if p.start.inClear() && s.spec.StartTLS.Protocol != "" {
-		return p.start.allowed(&s.spec.StartTLS)
+func (s *Plan) takes(p *State, r *spec.Route) bool {
+	if p.start.inClear() && s.Spec.StartTLS.Protocol != "" {
+		return p.start.allowed(&s.Spec.StartTLS)
 	}
-	return s.certs == nil || p.terminated() || r.PassTLS
+	return s.Certs == nil || p.terminated() || r.PassTLS
 }
 
 // meta returns what is known of a client.
-func (d *daemon) meta(f *relay.Flow, p *flowState) route.Meta {
+func (h *Hooks) meta(f *relay.Flow, p *State) route.Meta {
 	m := route.Meta{Client: client(f), Secured: p.start.inClear()} // no route that passes TLS, and no client's names
 	if h := p.hello.Load(); h != nil {
 		m.SNI, m.ALPN, m.Protocol, m.Secured = h.ServerName, h.SupportedProtos, h.protocol, h.terminated
@@ -236,25 +255,25 @@ func (d *daemon) meta(f *relay.Flow, p *flowState) route.Meta {
 
 // upstream is the hook that chooses where to connect. If a reload has removed the group of a flow
 // that is not connected yet, the flow goes where the new configuration says.
-func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
+func (h *Hooks) upstream(f *relay.Flow, attempt int) *relay.Addr {
 	p := stateOf(f)
-	m, reason := d.pick(f, p)
+	m, reason := h.pick(f, p)
 	if m == nil && p.target.Load().group.Removed() {
 		p.lease.Release()
-		if !d.route(f, p) {
+		if !h.route(f, p) {
 			return nil
 		}
-		m, reason = d.pick(f, p)
+		m, reason = h.pick(f, p)
 	}
 	var looping *upstream.Member
-	for skips := 0; m != nil && d.leadsBack(p, m.Addr()); skips++ {
+	for skips := 0; m != nil && h.leadsBack(p, m.Addr()); skips++ {
 		looping = m
 		if skips == maxSkips {
 			m, reason = nil, spec.ReasonLoop
 			break
 		}
 		p.lease.Skip()
-		m, reason = d.pick(f, p)
+		m, reason = h.pick(f, p)
 	}
 	if looping != nil && m == nil && reason != spec.ReasonNone && attempt == 0 {
 		p.member.Store(looping)
@@ -264,11 +283,11 @@ func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
 	switch {
 	case m != nil:
 		p.member.Store(m)
-		p.moveTo(d.series(p), moved(&up), moved(&down))
-		p.connected = p.plan.spec.Datagrams || m.Addr().Network.BuiltIn() // connected tells of no more than an answer
+		p.moveTo(h.series(p), Moved(&up), Moved(&down))
+		p.connected = p.plan.Spec.Datagrams || m.Addr().Network.BuiltIn() // connected tells of no more than an answer
 		return m.AddrAt(portOffset(f, p))
 	case reason == spec.ReasonNone:
-		p.moveTo(d.series(p), moved(&up), moved(&down))
+		p.moveTo(h.series(p), Moved(&up), Moved(&down))
 		f.Queue() // nil ends a datagram flow, which cannot be queued
 		return nil
 	}
@@ -280,15 +299,15 @@ func (d *daemon) upstream(f *relay.Flow, attempt int) *relay.Addr {
 const maxSkips = 16
 
 // portOffset returns which port of the listener's range a client came to.
-func portOffset(f *relay.Flow, p *flowState) int {
-	if p.plan.spec.Listen.LastPort == 0 {
+func portOffset(f *relay.Flow, p *State) int {
+	if p.plan.Spec.Listen.LastPort == 0 {
 		return 0
 	}
-	return f.Listener().Value().(*boundListener).port - int(p.plan.spec.Listen.Port)
+	return f.Listener().Value().(*Socket).Port - int(p.plan.Spec.Listen.Port)
 }
 
 // pick chooses a member of the flow's group. With no member and no reason the flow is queued.
-func (d *daemon) pick(f *relay.Flow, p *flowState) (*upstream.Member, spec.Reason) {
+func (h *Hooks) pick(f *relay.Flow, p *State) (*upstream.Member, spec.Reason) {
 	w := p.target.Load()
 	c := upstream.Client{Addr: f.Client().AddrPort}
 	if w.byLocal {
@@ -299,7 +318,7 @@ func (d *daemon) pick(f *relay.Flow, p *flowState) (*upstream.Member, spec.Reaso
 	switch {
 	case m != nil || reason != spec.ReasonNone:
 		return m, reason
-	case !p.plan.spec.Datagrams:
+	case !p.plan.Spec.Datagrams:
 	case w.group.Open(): // datagram flows are not queued
 		return nil, spec.ReasonQueueFull
 	default:
@@ -310,7 +329,7 @@ func (d *daemon) pick(f *relay.Flow, p *flowState) (*upstream.Member, spec.Reaso
 
 // hashKey returns what a group hashes instead of the client's address: the server name, or a TLV of
 // the PROXY header.
-func (p *flowState) hashKey(w *routeTarget) string {
+func (p *State) hashKey(w *Target) string {
 	switch {
 	case w.hashSNI:
 		if hello := p.hello.Load(); hello != nil && hello.ServerName != "" {
@@ -326,69 +345,69 @@ func (p *flowState) hashKey(w *routeTarget) string {
 }
 
 // connected is the hook that is called when an attempt to connect has ended.
-func (d *daemon) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err error) {
+func (h *Hooks) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err error) {
 	p, w := stateOf(f), stateOf(f).target.Load()
-	err = d.confined.explainConnect(err, to)
+	err = h.explainConnect(err, to)
 	if err == nil && w.proxy != nil {
-		f.Preface(d.proxyHeader(f, p, w.proxy))
+		f.Preface(h.proxyHeader(f, p, w.proxy))
 	}
-	tls := d.tlsOf(w)
+	tls := h.tlsOf(w)
 	asks := err == nil && p.asks(tls)
 	if asks {
 		f.Preface(postgres.Request)
 		f.Expect(postgres.Yes)
 	}
 	if err == nil && tls != nil {
-		d.tlsFlows.begin(p)
+		h.TLS.begin(p)
 		f.Originate(originate(tls, p.clientTLS(), p.member.Load().Host(), to))
 	} else if !asks {
-		d.attempted(p, took, err) // if not, answered or secured says how the attempt ends
+		h.attempted(p, took, err) // if not, answered or secured says how the attempt ends
 	}
 }
 
 // attempted notes how an attempt to connect has ended.
-func (d *daemon) attempted(p *flowState, took time.Duration, err error) {
+func (h *Hooks) attempted(p *State, took time.Duration, err error) {
 	p.lease.Connected(err, took)
 	p.series.Load().Attempt(err)
 	p.connected = err == nil
 }
 
 // series returns the series that counts a flow while it has its present member.
-func (d *daemon) series(p *flowState) *account.Series {
-	return d.accounting.counters.Series(p.names().key())
+func (h *Hooks) series(p *State) *account.Series {
+	return h.Accounting.counters.Series(p.Names().key())
 }
 
 // proxyHeader returns the PROXY header that tells the upstream who the client is and where it
 // connected to: from the header received, or else from the sockets.
-func (d *daemon) proxyHeader(f *relay.Flow, p *flowState, to *spec.Dial) []byte {
-	h := admit.Header{Version: to.Proxy, TLVs: to.ProxyTLVs}
+func (h *Hooks) proxyHeader(f *relay.Flow, p *State, to *spec.Dial) []byte {
+	header := admit.Header{Version: to.Proxy, TLVs: to.ProxyTLVs}
 	if p.header != nil {
-		h.Forward(p.header, to)
+		header.Forward(p.header, to)
 	}
 	switch c := f.Client(); {
 	case p.header != nil && !p.header.Local:
-		h.Unix, h.Client, h.To = p.header.Unix, p.header.Client, p.header.To
-		h.ClientPath, h.ToPath = p.header.ClientPath, p.header.ToPath
+		header.Unix, header.Client, header.To = p.header.Unix, p.header.Client, p.header.To
+		header.ClientPath, header.ToPath = p.header.ClientPath, p.header.ToPath
 	case c.Network == relay.Unix:
-		h.Unix, h.ClientPath, h.ToPath = true, c.Path, p.localOf(f).Path
+		header.Unix, header.ClientPath, header.ToPath = true, c.Path, p.localOf(f).Path
 	default:
-		h.Client, h.To = c.AddrPort, p.localOf(f).AddrPort
+		header.Client, header.To = c.AddrPort, p.localOf(f).AddrPort
 	}
 	if hello := p.hello.Load(); hello != nil && to.ProxySNI {
 		if hello.ServerName != "" {
-			h.SNI = hello.ServerName
+			header.SNI = hello.ServerName
 		}
 		switch {
 		case hello.terminated:
-			h.ALPN = hello.protocol
+			header.ALPN = hello.protocol
 		case len(hello.SupportedProtos) > 0:
-			h.ALPN = hello.SupportedProtos[0]
+			header.ALPN = hello.SupportedProtos[0]
 		}
 	}
 	if hello := p.hello.Load(); hello != nil && hello.terminated && to.ProxyTLS {
-		h.SetTLS(*hello.proxied, to.ProxyCertificate)
+		header.SetTLS(*hello.proxied, to.ProxyCertificate)
 	}
-	b, err := h.Append(nil)
+	b, err := header.Append(nil)
 	if err != nil {
 		b, _ = (&admit.Header{Version: to.Proxy, Local: true}).Append(nil) // too long with its TLVs
 	}
@@ -396,22 +415,22 @@ func (d *daemon) proxyHeader(f *relay.Flow, p *flowState, to *spec.Dial) []byte 
 }
 
 // done is the hook for a flow's record. It releases everything that the flow holds.
-func (d *daemon) done(r *relay.Record) {
-	p := r.Value.(*flowState)
+func (h *Hooks) done(r *relay.Record) {
+	p := r.Value.(*State)
 	p.lease.Release()
 	p.admission.Release()
 	if t := p.hello.Load(); t != nil {
 		t.admitted.Release()
 	}
-	d.tlsFlows.end(p, r.Cause)
-	n := p.names()
+	h.TLS.end(p, r.Cause)
+	n := p.Names()
 	e := account.Entry{
-		Record: *r, ListenerName: n.listener, Route: n.route, Group: n.group, Member: n.member,
-		Reason: p.reason, Datagrams: p.plan.spec.Datagrams, StartTLS: p.start.String(),
+		Record: *r, ListenerName: n.Listener, Route: n.Route, Group: n.Group, Member: n.Member,
+		Reason: p.reason, Datagrams: p.plan.Spec.Datagrams, StartTLS: p.start.String(),
 	}
 	switch {
 	case e.Err != nil:
-		e.Err = d.confined.explainConnect(postgres.Explain(e.Err), &r.Upstream)
+		e.Err = h.explainConnect(postgres.Explain(e.Err), &r.Upstream)
 	case p.reason == spec.ReasonProtocolMismatch:
 		e.Err = fmt.Errorf("TLS: the client has agreed on %s with the listener, and the member on %s with the relay", r.ClientTLS.Protocol, r.UpstreamTLS.Protocol)
 	}
@@ -435,12 +454,30 @@ func (d *daemon) done(r *relay.Record) {
 		if id := h.identity; id != nil {
 			e.Identity = account.Identity{Subject: id.Subject, Names: id.Names(), Serial: id.Serial}
 		}
-		if r.Cause == relay.CauseClientTLS && h.ServerName != "" && !h.terminated && p.plan.certs != nil {
-			e.Err = p.plan.certs.Refused(h.ServerName, e.Err)
+		if r.Cause == relay.CauseClientTLS && h.ServerName != "" && !h.terminated && p.plan.Certs != nil {
+			e.Err = p.plan.Certs.Refused(h.ServerName, e.Err)
 		}
 	}
 	if p.series.Load() != nil && p.member.Load() == nil {
-		p.moveTo(d.series(p), moved(&r.Up), moved(&r.Down)) // it may have got a route since, but no member
+		p.moveTo(h.series(p), Moved(&r.Up), Moved(&r.Down)) // it may have got a route since, but no member
 	}
-	d.accounting.record(p.series.Load(), &e)
+	h.Accounting.record(p.series.Load(), &e)
+}
+
+// leadsBack reports whether a flow to a member would return to its listener.
+func (h *Hooks) leadsBack(p *State, to *relay.Addr) bool {
+	l := h.Cycles.Load()
+	if l == nil {
+		return false
+	}
+	_, found := (*l)[cycle.Hop{Listener: p.plan.Spec.Name, Member: *to}]
+	return found
+}
+
+// explainConnect returns an error of a connection to an address, and says that it is the sandbox's if it is.
+func (h *Hooks) explainConnect(err error, to *relay.Addr) error {
+	if h.Sandbox == nil || err == nil {
+		return err
+	}
+	return h.Sandbox.Load().ExplainConnect(err, spec.Endpoint{Kind: to.Network, Host: to.AddrPort.Addr().String(), Port: to.AddrPort.Port(), Path: to.Path})
 }

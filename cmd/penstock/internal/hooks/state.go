@@ -1,4 +1,4 @@
-package app
+package hooks
 
 import (
 	"crypto/tls"
@@ -14,23 +14,23 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A flowState is the daemon's state of one flow, from accept to accounting. It belongs to the
+// A State is the daemon's state of one flow, from accept to accounting. It belongs to the
 // flow's loop; other goroutines may read the atomic fields.
-type flowState struct {
-	plan      *listenerPlan
+type State struct {
+	plan      *Plan
 	admission admit.Admission
 	lease     upstream.Lease
 	header    *admit.Header // PROXY header received; nil: none
 	local     *relay.Addr   // address that the client connected to; nil: not asked for yet
 
 	hello        atomic.Pointer[clientTLS] // nil: the client has not sent a ClientHello that was read
-	target       atomic.Pointer[routeTarget]
+	target       atomic.Pointer[Target]
 	member       atomic.Pointer[upstream.Member]
 	series       atomic.Pointer[account.Series] // counts the flow; nil: none yet
 	reason       spec.Reason
 	start        start       // of a client of a listener with starttls
 	connected    bool        // to an upstream; a datagram flow, or one to a built-in upstream, as soon as it has one
-	endsTLS      bool        // TLS ends or begins here, so that the flow ends with the worker; see tlsFlows
+	endsTLS      bool        // TLS ends or begins here, so that the flow ends with the worker; see TLSFlows
 	endScheduled atomic.Bool // the flow is in the endSchedule
 }
 
@@ -61,7 +61,7 @@ func newClientTLS(hello *clientTLS, state *tls.ConnectionState) *clientTLS {
 var nothingKnown clientTLS
 
 // clientTLS returns what is known of the client's TLS. It is never nil.
-func (p *flowState) clientTLS() *clientTLS {
+func (p *State) clientTLS() *clientTLS {
 	if h := p.hello.Load(); h != nil {
 		return h
 	}
@@ -69,38 +69,64 @@ func (p *flowState) clientTLS() *clientTLS {
 }
 
 // terminated reports whether the client's TLS ends here, and its handshake has succeeded.
-func (p *flowState) terminated() bool { return p.clientTLS().terminated }
+func (p *State) terminated() bool { return p.clientTLS().terminated }
 
-// names identify a flow in its record.
-type names struct{ listener, route, group, member string }
+// Names identify a flow in its record.
+type Names struct{ Listener, Route, Group, Member string }
 
-func (p *flowState) names() names {
-	n := names{listener: p.plan.spec.Name}
+// Names returns the names of a flow. Those that it has not got yet are empty.
+func (p *State) Names() Names {
+	n := Names{Listener: p.plan.Spec.Name}
 	if w := p.target.Load(); w != nil {
-		n.route, n.group = w.route.Name, w.route.To.Name
+		n.Route, n.Group = w.Route.Name, w.Route.To.Name
 	}
 	if m := p.member.Load(); m != nil {
-		n.member = m.Name()
+		n.Member = m.Name()
 	}
 	return n
 }
 
-func (n names) key() account.Key {
-	return account.Key{Listener: n.listener, Route: n.route, Group: n.group, Member: n.member}
+func (n Names) key() account.Key {
+	return account.Key{Listener: n.Listener, Route: n.Route, Group: n.Group, Member: n.Member}
 }
 
+// Listener returns the configuration of the listener under which the flow was accepted.
+func (p *State) Listener() *spec.Listener { return p.plan.Spec }
+
+// Target returns what was made of the flow's route; nil: it has none yet.
+func (p *State) Target() *Target { return p.target.Load() }
+
+// Member returns the flow's member; nil: it has none.
+func (p *State) Member() *upstream.Member { return p.member.Load() }
+
+// Series returns the series that counts the flow; nil: none yet.
+func (p *State) Series() *account.Series { return p.series.Load() }
+
+// Hello returns the server name and protocols in the client's ClientHello, and what is known of its certificate; nil: it has sent
+// none, or has no certificate.
+func (p *State) Hello() (*clienthello.Hello, *certs.Identity) {
+	h := p.hello.Load()
+	if h == nil {
+		return nil, nil
+	}
+	return &h.Hello, h.identity
+}
+
+// ScheduleEnd notes that the flow's end is scheduled, and reports whether it was not yet.
+func (p *State) ScheduleEnd() bool { return !p.endScheduled.Swap(true) }
+
 // stateOf returns the state that the admit hook gave to a flow.
-func stateOf(f *relay.Flow) *flowState { return f.Value().(*flowState) }
+func stateOf(f *relay.Flow) *State { return f.Value().(*State) }
 
 // planOf returns the current plan of the flow's listener.
-func planOf(f *relay.Flow) *listenerPlan { return f.Listener().Value().(*boundListener).plan.Load() }
+func planOf(f *relay.Flow) *Plan { return f.Listener().Value().(*Socket).Plan.Load() }
 
 // client returns the address of a flow's client; zero for a Unix client.
 func client(f *relay.Flow) netip.Addr { return f.Client().AddrPort.Addr() }
 
 // moveTo counts the flow in series s, and no longer in the series before: at any time a flow is in
 // one series at most. What it has moved so far stays in the series before.
-func (p *flowState) moveTo(s *account.Series, up, down account.Volume) {
+func (p *State) moveTo(s *account.Series, up, down account.Volume) {
 	switch was := p.series.Load(); was {
 	case s:
 		return
@@ -113,7 +139,7 @@ func (p *flowState) moveTo(s *account.Series, up, down account.Volume) {
 }
 
 // localOf returns the address that the client connected to. It asks the engine once.
-func (p *flowState) localOf(f *relay.Flow) *relay.Addr {
+func (p *State) localOf(f *relay.Flow) *relay.Addr {
 	if p.local == nil {
 		at := f.Local()
 		p.local = &at

@@ -1,4 +1,4 @@
-package app
+package hooks
 
 import (
 	"slices"
@@ -30,14 +30,14 @@ const (
 const maxEncodedALPN = 512
 
 // encode is the hook that encodes what the daemon knows of a flow.
-func (d *daemon) encode(f *relay.Flow, e *relay.Encoder) {
-	if p, ok := f.Value().(*flowState); ok {
+func (h *Hooks) encode(f *relay.Flow, e *relay.Encoder) {
+	if p, ok := f.Value().(*State); ok {
 		p.encode(e, f.Upstream())
 	}
 }
 
 // encode is the inverse of encodedFlow.decode. upstream is that of the flow; nil: it has none.
-func (p *flowState) encode(e *relay.Encoder, upstream *relay.Addr) {
+func (p *State) encode(e *relay.Encoder, upstream *relay.Addr) {
 	// A few bytes more take twice the memory: most flows have only what fits into their record.
 	hello, header, series := p.hello.Load(), p.header, p.series.Load()
 	if p.connected {
@@ -54,7 +54,7 @@ func (p *flowState) encode(e *relay.Encoder, upstream *relay.Addr) {
 	set(encodedHeader, header != nil)
 	set(encodedSeries, series != nil)
 	set(encodedConnected, p.connected)
-	n, member := p.names(), p.member.Load()
+	n, member := p.Names(), p.member.Load()
 	isUpstream := member != nil && upstream != nil && *member.Addr() == *upstream
 	set(encodedUpstream, isUpstream)
 	set(encodedMember, member != nil && !isUpstream)
@@ -66,7 +66,7 @@ func (p *flowState) encode(e *relay.Encoder, upstream *relay.Addr) {
 	source, admission := p.admission.State()
 	e.Uint(source)
 	e.Uint(admission)
-	for _, name := range [...]string{n.listener, n.route, n.group, n.member} {
+	for _, name := range [...]string{n.Listener, n.Route, n.Group, n.Member} {
 		e.String(name)
 	}
 	e.String(p.reason.String())

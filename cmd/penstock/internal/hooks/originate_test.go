@@ -1,4 +1,4 @@
-package app
+package hooks
 
 import (
 	"crypto/tls"

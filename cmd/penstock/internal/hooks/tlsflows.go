@@ -1,4 +1,4 @@
-package app
+package hooks
 
 import (
 	"crypto/tls"
@@ -8,9 +8,9 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// tlsFlows counts the open flows whose TLS ends or begins here. They end with the worker, because nobody else has their
+// TLSFlows counts the open flows whose TLS ends or begins here. They end with the worker, because nobody else has their
 // keys. The count is in memory that the next worker finds, so that it knows how many of the lost flows were such flows.
-type tlsFlows struct {
+type TLSFlows struct {
 	open   *atomic.Int64
 	before int64 // what the worker before has left
 	// While this worker hands over, those that end are left in the count; others that cannot be handed over are
@@ -20,17 +20,21 @@ type tlsFlows struct {
 	left    int64 // others of the worker before
 }
 
-func newTLSFlows(v *saved.Values) *tlsFlows {
-	c := &tlsFlows{open: v.Left("flows.tls"), others: v.Left("flows.not-handed-over")}
+// NewTLSFlows returns the count that the worker before has left.
+func NewTLSFlows(v *saved.Values) *TLSFlows {
+	c := &TLSFlows{open: v.Left("flows.tls"), others: v.Left("flows.not-handed-over")}
 	c.before, c.left = c.open.Load(), c.others.Load()
 	return c
 }
 
-// now returns the number of such flows.
-func (c *tlsFlows) now() int64 { return max(0, c.open.Load()-c.before) }
+// Now returns the number of such flows.
+func (c *TLSFlows) Now() int64 { return max(0, c.open.Load()-c.before) }
+
+// HandingOver says whether this worker hands over now.
+func (c *TLSFlows) HandingOver(now bool) { c.handing.Store(now) }
 
 // begin notes that the TLS of a flow ends or begins here.
-func (c *tlsFlows) begin(p *flowState) {
+func (c *TLSFlows) begin(p *State) {
 	if !p.endsTLS {
 		p.endsTLS = true
 		c.open.Add(1)
@@ -38,7 +42,7 @@ func (c *tlsFlows) begin(p *flowState) {
 }
 
 // end is called when a flow has ended.
-func (c *tlsFlows) end(p *flowState, cause relay.Cause) {
+func (c *TLSFlows) end(p *State, cause relay.Cause) {
 	lost := cause == relay.CauseCrashed && c.handing.Load()
 	switch {
 	case p.endsTLS && !lost:
@@ -48,9 +52,9 @@ func (c *tlsFlows) end(p *flowState, cause relay.Cause) {
 	}
 }
 
-// settle returns how many flows of the worker before have ended with it: those with TLS, and the others. crashed are
+// Settle returns how many flows of the worker before have ended with it: those with TLS, and the others. crashed are
 // those that nobody has counted as ended, because it died; when it hands over, it does so itself.
-func (c *tlsFlows) settle(crashed int64) (tls, others int64) {
+func (c *TLSFlows) Settle(crashed int64) (tls, others int64) {
 	tls = max(0, c.before)
 	others = max(0, c.left) + max(0, crashed-tls)
 	c.open.Add(-c.before)
@@ -60,10 +64,10 @@ func (c *tlsFlows) settle(crashed int64) (tls, others int64) {
 }
 
 // terminate makes the engine the server of the client's TLS.
-func (d *daemon) terminate(f *relay.Flow, p *flowState, cfg *tls.Config) error {
+func (h *Hooks) terminate(f *relay.Flow, p *State, cfg *tls.Config) error {
 	err := f.Terminate(cfg)
 	if err == nil {
-		d.tlsFlows.begin(p)
+		h.TLS.begin(p)
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package app
+package hooks
 
 // useTLS is what a client gets that sends a request in the clear where TLS ends, before it is turned away: a person who
 // has typed http for https sees why.

@@ -1,12 +1,8 @@
-package app
+package hooks
 
 import (
-	"encoding/json"
 	"testing"
-	"time"
 
-	"github.com/penstock/penstock/cmd/penstock/internal/api"
-	"github.com/penstock/penstock/keeper"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -48,7 +44,7 @@ func FuzzFlow(f *testing.F) {
 			return
 		}
 		var e encodedFlow
-		p := new(flowState)
+		p := new(State)
 		if e.decode(relay.NewDecoder(b), p) != nil {
 			return
 		}
@@ -60,28 +56,6 @@ func FuzzFlow(f *testing.F) {
 			if _, err := p.header.Append(nil); err != nil && p.header.Version == 2 {
 				t.Errorf("a header that was received cannot be sent: %v", err)
 			}
-		}
-	})
-}
-
-// The documents of the worker before are read, or are not there.
-func FuzzBefore(f *testing.F) {
-	f.Add([]byte(`{"version":1,"started":"2026-11-22T13:00:00Z","members":{},"limits":{"a":{}},"events":[{"id":1}]}`))
-	f.Add([]byte(`{"source":"a.yaml","text":"bGlzdGVuZXJzOiBbXQ==","token":"x","layers":[{"Path":"etcd://a/b","Text":"YQ=="}],"ports":{"a":"tcp://127.0.0.1:1"}}`))
-	f.Add([]byte(`{"since":"2026-11-22T13:00:00Z","starts":{"crash":2},"total":{"lost":[{"reason":"hook","count":1}]},"last":{"lost":null}}`))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		if s, err := parseState(text); err == nil && s.Started.After(time.Now()) {
-			t.Errorf("started %v", s.Started)
-		}
-		if cfg, err := parseSavedConfig(text); err == nil && cfg == nil {
-			t.Error("no configuration, and no error")
-		}
-		k := &keeping{lastConfigs: [][]byte{text}}
-		k.addressesBefore()
-		k.layersBefore()
-		var h history
-		if json.Unmarshal(text, &h) == nil {
-			h.add(&api.WorkerStart{Reason: "crash"}, &keeper.StartCounts{1, 2, 3})
 		}
 	})
 }

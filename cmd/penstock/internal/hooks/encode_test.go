@@ -1,4 +1,4 @@
-package app
+package hooks
 
 import (
 	"net/netip"
@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// encodedFields says of each field of a flowState what becomes of it when the next worker decodes the flow.
+// encodedFields says of each field of a State what becomes of it when the next worker decodes the flow.
 var encodedFields = map[string]string{
 	"plan": "name", "target": "names", "member": "name and address", "series": "names", "admission": "state",
 	"header": "value", "local": "value", "hello": "what routes need", "reason": "name", "start": "value", "connected": "value",
@@ -24,7 +24,7 @@ var encodedFields = map[string]string{
 
 // What encode writes, decode reads, field by field, with and without each of them.
 func TestFlowEncoded(t *testing.T) {
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[flowState]()) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[State]()) {
 		if encodedFields[f.Name] == "" {
 			t.Errorf("nobody has said whether %s is encoded", f.Name)
 		}
@@ -39,26 +39,26 @@ func TestFlowEncoded(t *testing.T) {
 	gate := admit.NewController(total, &spec.Listener{}, nil)
 	local, member, other := at("192.0.2.1:80"), at("192.0.2.2:81"), at("192.0.2.3:82")
 	header := &admit.Header{Version: 2, Client: netip.MustParseAddrPort("192.0.2.4:1"), To: netip.MustParseAddrPort("192.0.2.5:2"), SNI: "header.test"}
-	newState := func() *flowState {
-		return &flowState{plan: &listenerPlan{spec: &spec.Listener{Name: "a listener"}}}
+	newState := func() *State {
+		return &State{plan: &Plan{Spec: &spec.Listener{Name: "a listener"}}}
 	}
-	target := func(p *flowState) {
+	target := func(p *State) {
 		group := set.RestoreGroup("a group")
-		p.target.Store(&routeTarget{
-			route: &spec.Route{Name: "a route", To: &spec.Group{Name: "a group"}}, group: group, removed: encodeRemoved(removed),
+		p.target.Store(&Target{
+			Route: &spec.Route{Name: "a route", To: &spec.Group{Name: "a group"}}, group: group, removed: encodeRemoved(removed),
 		})
 		p.member.Store(group.Restore(&p.lease, "a member", member))
 	}
-	code := func(p *flowState, to *relay.Addr) (*encodedFlow, *flowState) {
+	code := func(p *State, to *relay.Addr) (*encodedFlow, *State) {
 		t.Helper()
 		var enc relay.Encoder
 		p.encode(&enc, to)
 		for n := range len(enc.Encoded()) {
-			if new(encodedFlow).decode(relay.NewDecoder(enc.Encoded()[:n:n]), new(flowState)) == nil {
+			if new(encodedFlow).decode(relay.NewDecoder(enc.Encoded()[:n:n]), new(State)) == nil {
 				t.Errorf("%d bytes of %d are complete", n, len(enc.Encoded()))
 			}
 		}
-		e, q := new(encodedFlow), new(flowState)
+		e, q := new(encodedFlow), new(State)
 		if err := e.decode(relay.NewDecoder(enc.Encoded()), q); err != nil {
 			t.Fatal(err)
 		}
@@ -67,10 +67,10 @@ func TestFlowEncoded(t *testing.T) {
 
 	// Nothing but a listener: nothing else appears.
 	e, q := code(newState(), nil)
-	if want := (encodedFlow{names: names{listener: "a listener"}, series: account.Key{Listener: "a listener"}}); !reflect.DeepEqual(*e, want) {
+	if want := (encodedFlow{Names: Names{Listener: "a listener"}, series: account.Key{Listener: "a listener"}}); !reflect.DeepEqual(*e, want) {
 		t.Errorf("%+v, want %+v", *e, want)
 	}
-	if !reflect.DeepEqual(q, new(flowState)) {
+	if !reflect.DeepEqual(q, new(State)) {
 		t.Errorf("state from nothing: %+v", q)
 	}
 
@@ -92,8 +92,8 @@ func TestFlowEncoded(t *testing.T) {
 			if !all {
 				continue
 			}
-			if want := p.names(); e.names != want || want.member != "a member" || e.member != member || e.flags&encodedUpstream != 0 {
-				t.Errorf("%+v of %+v, flags %b", e.names, want, e.flags)
+			if want := p.Names(); e.Names != want || want.Member != "a member" || e.member != member || e.flags&encodedUpstream != 0 {
+				t.Errorf("%+v of %+v, flags %b", e.Names, want, e.flags)
 			}
 			if e.removed != removed || e.series != p.series.Load().Key() || e.flags&encodedSeries == 0 || e.source != 7 || e.admission != 3 {
 				t.Errorf("%+v", *e)
@@ -111,8 +111,8 @@ func TestFlowEncoded(t *testing.T) {
 	p := newState()
 	target(p)
 	p.header, p.connected, p.start = header, true, startRequest
-	p.series.Store(account.NewCounters().Series(p.names().key()))
-	if e, q := code(p, &member); !q.connected || q.header != nil || q.start != startRequest || e.flags&encodedUpstream == 0 || e.flags&(encodedMember|encodedNames) != 0 || e.series != p.names().key() {
+	p.series.Store(account.NewCounters().Series(p.Names().key()))
+	if e, q := code(p, &member); !q.connected || q.header != nil || q.start != startRequest || e.flags&encodedUpstream == 0 || e.flags&(encodedMember|encodedNames) != 0 || e.series != p.Names().key() {
 		t.Errorf("%+v, %+v", *e, q)
 	}
 	if e, _ := code(p, nil); e.member != member || e.flags&encodedUpstream != 0 {

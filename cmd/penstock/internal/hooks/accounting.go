@@ -1,4 +1,4 @@
-package app
+package hooks
 
 import (
 	"log/slog"
@@ -10,11 +10,12 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/cmd/penstock/internal/saved"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
 )
 
-// accounting records flows: in the counters, in the access log, and in the daemon's own log. A new
+// Accounting records flows: in the counters, in the access log, and in the daemon's own log. A new
 // configuration may replace the logs.
-type accounting struct {
+type Accounting struct {
 	counters   *account.Counters
 	values     *saved.Values
 	log        *slog.Logger
@@ -33,8 +34,10 @@ type accounting struct {
 	loggedFlows  string
 }
 
-func newAccounting(log *slog.Logger, logDropped func() int64, counters *account.Counters, v *saved.Values) *accounting {
-	b := &accounting{counters: counters, values: v, log: log, logDropped: logDropped, loggedFlows: account.LogNone}
+// NewAccounting returns the counters, and logs that are not open yet. logDropped returns the number of lines of log that were
+// dropped; ask opens a log that this process may not open; nil: nobody does.
+func NewAccounting(log *slog.Logger, logDropped func() int64, counters *account.Counters, v *saved.Values, ask func(path string) (*os.File, error)) *Accounting {
+	b := &Accounting{counters: counters, values: v, log: log, logDropped: logDropped, ask: ask, loggedFlows: account.LogNone}
 	b.progress = account.Progress{Taken: v.Word("access-log.taken"), Done: v.Word("access-log.done"), Dropped: v.Word("access-log.dropped")}
 	b.flowDrops = v.Word("log.flows.dropped")
 	if n := b.progress.Resume(); n > 0 {
@@ -43,9 +46,9 @@ func newAccounting(log *slog.Logger, logDropped func() int64, counters *account.
 	return b
 }
 
-// configure opens the logs that a configuration asks for. On an error nothing changes. With retry, a file that cannot be opened is tried
+// Configure opens the logs that a configuration asks for. On an error nothing changes. With retry, a file that cannot be opened is tried
 // again later.
-func (b *accounting) configure(cfg *spec.Config, retry bool) error {
+func (b *Accounting) Configure(cfg *spec.Config, retry bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if cfg.AccessLog != b.accessConfig {
@@ -72,33 +75,48 @@ func replaceLog(at *atomic.Pointer[account.Log], next *account.Log) { at.Swap(ne
 
 // wantsLocal reports whether a record should have the address that the client connected to. It cannot be asked for when
 // the flow has ended.
-func (b *accounting) wantsLocal() bool { return b.access.Load().WantsLocal() }
+func (b *Accounting) wantsLocal() bool { return b.access.Load().WantsLocal() }
 
 // record records a flow that has ended, on its loop. s is the series that counts it; nil: none.
-func (b *accounting) record(s *account.Series, e *account.Entry) {
+func (b *Accounting) record(s *account.Series, e *account.Entry) {
 	b.counters.Record(s, e)
 	b.access.Load().Record(e)
 	b.flowLog.Load().Record(e)
 	b.recent.Load().Record(e)
 }
 
-func (b *accounting) reopen() {
+// Reopen reopens the logs after they were moved away.
+func (b *Accounting) Reopen() {
 	b.access.Load().Reopen()
 	b.flowLog.Load().Reopen()
 }
 
-// dropped returns the number of lines of the daemon's log and of the access log that were
+// Dropped returns the number of lines of the daemon's log and of the access log that were
 // dropped since the start of the service, because the queue was full, because writing failed, or because a
 // worker was killed.
-func (b *accounting) dropped() (journal, access int64) {
+func (b *Accounting) Dropped() (journal, access int64) {
 	return b.values.GoOn("log.dropped", b.logDropped()) + b.flowDrops.Load(), b.progress.Dropped.Load()
 }
 
-// close writes what is queued. No flow is open any more.
-func (b *accounting) close() {
+// Close writes what is queued. No flow is open any more.
+func (b *Accounting) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.recent.Load().Close()
 	replaceLog(&b.access, nil)
 	replaceLog(&b.flowLog, nil)
+}
+
+// Counters returns the counters of all flows.
+func (b *Accounting) Counters() *account.Counters { return b.counters }
+
+// KeepRecent begins to keep the flows that ended last, because somebody can ask for them.
+func (b *Accounting) KeepRecent() { b.recent.Store(account.NewRecent()) }
+
+// Recent returns the flows that ended last, the youngest first; with problems only those that had one.
+func (b *Accounting) Recent(problems bool) []account.Entry { return b.recent.Load().Last(problems) }
+
+// Moved returns what a direction has moved.
+func Moved(t *relay.Transfer) account.Volume {
+	return account.Volume{Bytes: t.Written, Datagrams: t.Datagrams}
 }

@@ -1,4 +1,4 @@
-package app
+package hooks
 
 import (
 	"time"
@@ -41,12 +41,12 @@ func (s start) allowed(on *spec.StartTLS) bool {
 }
 
 // agreed reports whether a client that should do so has agreed on TLS, or begun with it.
-func (p *flowState) agreed() bool {
-	return p.plan.spec.StartTLS.Protocol == "" || p.start == startRequest || p.start == startDirect
+func (p *State) agreed() bool {
+	return p.plan.Spec.StartTLS.Protocol == "" || p.start == startRequest || p.start == startDirect
 }
 
 // agree is the part of the hook sniff that agrees with a client on TLS.
-func (d *daemon) agree(f *relay.Flow, p *flowState, b []byte, last bool) (take int, next relay.SniffNext) {
+func (h *Hooks) agree(f *relay.Flow, p *State, b []byte, last bool) (take int, next relay.SniffNext) {
 	kind, n, err := postgres.Parse(b)
 	switch {
 	case err == postgres.ErrIncomplete && !last:
@@ -56,7 +56,7 @@ func (d *daemon) agree(f *relay.Flow, p *flowState, b []byte, last bool) (take i
 		return 0, relay.SniffRefuse
 	case kind == postgres.KindTLS:
 		p.start = startDirect
-		return d.hello(f, p, b, last)
+		return h.hello(f, p, b, last)
 	case kind == postgres.KindRequest:
 		p.start = startRequest
 		f.Reply(postgres.Yes)
@@ -68,20 +68,20 @@ func (d *daemon) agree(f *relay.Flow, p *flowState, b []byte, last bool) (take i
 	case kind == postgres.KindCancel:
 		p.start = startCancel // which nobody answers
 	case kind == postgres.KindClear:
-		if p.start = startClear; !p.start.allowed(&p.plan.spec.StartTLS) {
+		if p.start = startClear; !p.start.allowed(&p.plan.Spec.StartTLS) {
 			f.Reply(postgres.Refusal)
 		}
 	}
-	if !p.start.inClear() || !p.start.allowed(&p.plan.spec.StartTLS) {
+	if !p.start.inClear() || !p.start.allowed(&p.plan.Spec.StartTLS) {
 		p.reason = spec.ReasonStartTLS
 		return 0, relay.SniffRefuse
 	}
-	return 0, d.routed(f, p)
+	return 0, h.routed(f, p)
 }
 
 // asks reports whether a member is to be asked for TLS: where it begins here if its group says so, and where the
 // client's passes through if the client has asked for it, too.
-func (p *flowState) asks(to *certs.Client) bool {
+func (p *State) asks(to *certs.Client) bool {
 	if to != nil {
 		return to.StartTLS() != ""
 	}
@@ -89,6 +89,6 @@ func (p *flowState) asks(to *certs.Client) bool {
 }
 
 // answered is the hook that is called when a member has answered whether TLS begins.
-func (d *daemon) answered(f *relay.Flow, took time.Duration, err error) {
-	d.attempted(stateOf(f), took, postgres.Explain(err))
+func (h *Hooks) answered(f *relay.Flow, took time.Duration, err error) {
+	h.attempted(stateOf(f), took, postgres.Explain(err))
 }

@@ -185,7 +185,6 @@ var table = []rule{
 		"cmd/penstock/internal/admit":       assembled,
 		"cmd/penstock/internal/budget":      assembled,
 		"cmd/penstock/internal/certs":       assembled,
-		"cmd/penstock/internal/postgres":    assembled,
 		"cmd/penstock/internal/route":       assembled,
 		"cmd/penstock/internal/upstream":    assembled,
 		"cmd/penstock/internal/discover":    assembled,
@@ -275,7 +274,7 @@ var table = []rule{
 		"cmd/penstock/internal/certs":    "TLS at both ends",
 		"cmd/penstock/internal/confine":  "errors that are the sandbox's say so",
 		"cmd/penstock/internal/cycle":    "members that lead back get no flows",
-		"cmd/penstock/internal/postgres": "how TLS begins",
+		"cmd/penstock/internal/starttls": "how TLS begins",
 		"cmd/penstock/internal/route":    "where a flow goes",
 		"cmd/penstock/internal/saved":    "counts that the next worker goes on with",
 		"cmd/penstock/internal/upstream": "members",
@@ -340,13 +339,14 @@ var table = []rule{
 	}, tests: edges{
 		"cmd/penstock/internal/testcerts": certificates,
 	}},
-	{pkg: "cmd/penstock/internal/postgres", code: edges{
-		"relay": public,
+	{pkg: "cmd/penstock/internal/starttls", code: edges{
+		"cmd/penstock/internal/spec": shared,
+		"relay":                      public,
 	}},
 	{pkg: "cmd/penstock/internal/testcerts"},
 	{pkg: "cmd/penstock/internal/upstream", code: edges{
 		"cmd/penstock/internal/certs":     "checks speak TLS as flows do, and tell in the same words what is wrong",
-		"cmd/penstock/internal/postgres":  "checks ask for TLS as flows do",
+		"cmd/penstock/internal/starttls":  "checks ask for TLS as flows do",
 		"cmd/penstock/internal/counts":    shared,
 		"cmd/penstock/internal/spec":      shared,
 		"relay":                           public,
@@ -523,12 +523,12 @@ var sharedTypes = []string{"cmd/penstock/internal/spec", "cmd/penstock/internal/
 // set of types and code to copy them; checks of members use certificates as their flows do; the readers of other products' configurations fill the plan of package convert, which one package of tests tries with all of them; and what the daemon knows from registries comes in layers, from HTTP to
 // members and configurations.
 var edgesBetween = map[string][]string{
-	"cmd/penstock/internal/hooks":    {"cmd/penstock/internal/logs", "cmd/penstock/internal/account", "cmd/penstock/internal/admit", "cmd/penstock/internal/certs", "cmd/penstock/internal/confine", "cmd/penstock/internal/cycle", "cmd/penstock/internal/postgres", "cmd/penstock/internal/route", "cmd/penstock/internal/saved", "cmd/penstock/internal/upstream"},
+	"cmd/penstock/internal/hooks":    {"cmd/penstock/internal/logs", "cmd/penstock/internal/account", "cmd/penstock/internal/admit", "cmd/penstock/internal/certs", "cmd/penstock/internal/confine", "cmd/penstock/internal/cycle", "cmd/penstock/internal/starttls", "cmd/penstock/internal/route", "cmd/penstock/internal/saved", "cmd/penstock/internal/upstream"},
 	"cmd/penstock/internal/offline":  {"cmd/penstock/internal/cli", "cmd/penstock/internal/config", "cmd/penstock/internal/rules", "cmd/penstock/internal/cycle", "cmd/penstock/internal/sources", "cmd/penstock/internal/console", "cmd/penstock/internal/convert", "cmd/penstock/internal/convert/haproxy", "cmd/penstock/internal/convert/nginx", "cmd/penstock/internal/manual", "cmd/penstock/internal/route", "cmd/penstock/internal/certs", "cmd/penstock/internal/upstream", "cmd/penstock/internal/etcd", "cmd/penstock/internal/remote", "cmd/penstock/internal/fleet"},
 	"cmd/penstock/internal/sources":  {"cmd/penstock/internal/saved", "cmd/penstock/internal/config", "cmd/penstock/internal/remote", "cmd/penstock/internal/etcd", "cmd/penstock/internal/fleet", "cmd/penstock/internal/xds"},
 	"cmd/penstock/internal/rules":    {"cmd/penstock/internal/account", "cmd/penstock/internal/certs", "cmd/penstock/internal/config", "cmd/penstock/internal/cycle"},
 	"cmd/penstock/internal/logs":     {"cmd/penstock/internal/console"},
-	"cmd/penstock/internal/upstream": {"cmd/penstock/internal/certs", "cmd/penstock/internal/postgres"},
+	"cmd/penstock/internal/upstream": {"cmd/penstock/internal/certs", "cmd/penstock/internal/starttls"},
 	"cmd/penstock/internal/admin":    {"cmd/penstock/internal/account"},
 	"cmd/penstock/internal/etcd":     {"cmd/penstock/internal/remote"},
 	"cmd/penstock/internal/discover": {"cmd/penstock/internal/etcd", "cmd/penstock/internal/remote", "cmd/penstock/internal/upstream", "cmd/penstock/internal/xds"},

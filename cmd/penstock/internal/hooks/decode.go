@@ -8,6 +8,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/starttls"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -165,6 +166,7 @@ func (h *Hooks) planNamed(now *Plan, name string) *Plan {
 		gone.Gate = now.Gate
 		gone.Spec.Datagrams = now.Spec.Datagrams
 	}
+	gone.starts = starttls.Of(spec.PostgreSQL) // encoded flows do not say which, as there is no other one
 	gone.routes = route.New(gone.Spec)
 	return gone
 }

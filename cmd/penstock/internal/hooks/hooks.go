@@ -13,9 +13,9 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/cycle"
-	"github.com/penstock/penstock/cmd/penstock/internal/postgres"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/starttls"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
 )
@@ -42,7 +42,7 @@ func (h *Hooks) Reentered() int64 { return h.decoded.Load() }
 //	accepted    the engine accepts the client, or its first datagram begins a flow
 //	admitted    admit.Controller: access lists and limits
 //	sniffed     admit.ParseProxy, clienthello.Parse: the original client, and the server name
-//	agreed      postgres: whether TLS begins, on both sides
+//	agreed      starttls: whether TLS begins, on both sides
 //	secured     certs.Server: the client's TLS is terminated, and the names of its certificate
 //	routed      route.Table: to a group
 //	connected   upstream.Group: to a member, and to another one after a failure; certs.Client: over TLS
@@ -352,15 +352,19 @@ func (h *Hooks) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err
 		f.Preface(h.proxyHeader(f, p, w.proxy))
 	}
 	tls := h.tlsOf(w)
-	asks := err == nil && p.asks(tls)
-	if asks {
-		f.Preface(postgres.Request)
-		f.Expect(postgres.Yes)
+	var asked starttls.Protocol // nil: the member is not asked
+	if err == nil {
+		asked = p.asks(tls)
+	}
+	if asked != nil {
+		send, expect := asked.Request()
+		f.Preface(send)
+		f.Expect(expect)
 	}
 	if err == nil && tls != nil {
 		h.TLS.begin(p)
 		f.Originate(originate(tls, p.clientTLS(), p.member.Load().Host(), to))
-	} else if !asks {
+	} else if asked == nil {
 		h.attempted(p, took, err) // if not, answered or secured says how the attempt ends
 	}
 }
@@ -430,7 +434,7 @@ func (h *Hooks) done(r *relay.Record) {
 	}
 	switch {
 	case e.Err != nil:
-		e.Err = h.explainConnect(postgres.Explain(e.Err), &r.Upstream)
+		e.Err = h.explainConnect(h.explainAnswer(p, e.Err), &r.Upstream)
 	case p.reason == spec.ReasonProtocolMismatch:
 		e.Err = fmt.Errorf("TLS: the client has agreed on %s with the listener, and the member on %s with the relay", r.ClientTLS.Protocol, r.UpstreamTLS.Protocol)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/starttls"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
 )
@@ -25,7 +26,8 @@ type Plan struct {
 	routes       *route.Table
 	targets      map[*spec.Route]*Target
 	routesByName map[string]*spec.Route
-	sniffSeries  *account.Series // counts flows that are being sniffed and have no route yet; nil: no flows are sniffed
+	starts       starttls.Protocol // how clients agree on TLS; nil: they do not
+	sniffSeries  *account.Series   // counts flows that are being sniffed and have no route yet; nil: no flows are sniffed
 }
 
 // A Target is built from a route: the group that it leads to, and the engine's settings for
@@ -54,6 +56,7 @@ func (s *Plan) needsHello(from netip.Addr) bool {
 // NewPlan returns the plan of a listener whose groups are in set.
 func NewPlan(l *spec.Listener, gate *admit.Controller, set *upstream.Set, clients *certs.Clients, counters *account.Counters) *Plan {
 	s := &Plan{Spec: l, Gate: gate, routes: route.New(l), targets: map[*spec.Route]*Target{}, routesByName: map[string]*spec.Route{}}
+	s.starts = starttls.Of(l.StartTLS.Protocol)
 	if l.Sniff.TLS || l.TLS != nil || l.StartTLS.Protocol != "" || len(l.ProxyFrom) > 0 {
 		s.sniffSeries = counters.Series(account.Key{Listener: l.Name})
 	}

@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
-	"github.com/penstock/penstock/cmd/penstock/internal/postgres"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/starttls"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -14,7 +14,7 @@ type start uint8
 
 const (
 	startNone    start = iota
-	startGSS           // it has asked for encryption by GSSAPI, which it does not get, and may ask for TLS
+	startOther         // it has asked for what it does not get, of PostgreSQL encryption by GSSAPI, and may ask for TLS
 	startRequest       // it has asked for TLS, and was told yes
 	startDirect        // with TLS
 	startCancel        // with a request to cancel, in the clear
@@ -45,50 +45,63 @@ func (p *State) agreed() bool {
 	return p.plan.Spec.StartTLS.Protocol == "" || p.start == startRequest || p.start == startDirect
 }
 
+// begins are the starts of clients that begin in these ways.
+var begins = [...]start{starttls.KindTLS: startDirect, starttls.KindRequest: startRequest, starttls.KindOther: startOther, starttls.KindCancel: startCancel, starttls.KindClear: startClear}
+
 // agree is the part of the hook sniff that agrees with a client on TLS.
 func (h *Hooks) agree(f *relay.Flow, p *State, b []byte, last bool) (take int, next relay.SniffNext) {
-	kind, n, err := postgres.Parse(b)
+	kind, n, err := p.plan.starts.Parse(b)
 	switch {
-	case err == postgres.ErrIncomplete && !last:
+	case err == starttls.ErrIncomplete && !last:
 		return 0, relay.SniffMore
-	case err == postgres.ErrIncomplete:
+	case err == starttls.ErrIncomplete:
 		p.reason = cutShort(f, p, b, spec.ReasonSniffTimeout)
 		return 0, relay.SniffRefuse
-	case kind == postgres.KindTLS:
-		p.start = startDirect
-		return h.hello(f, p, b, last)
-	case kind == postgres.KindRequest:
-		p.start = startRequest
-		f.Reply(postgres.Yes)
-		return n, relay.SniffMore
-	case kind == postgres.KindGSS && p.start == startNone:
-		p.start = startGSS
-		f.Reply(postgres.No)
-		return n, relay.SniffMore
-	case kind == postgres.KindCancel:
-		p.start = startCancel // which nobody answers
-	case kind == postgres.KindClear:
-		if p.start = startClear; !p.start.allowed(&p.plan.Spec.StartTLS) {
-			f.Reply(postgres.Refusal)
-		}
+	case err != nil, kind == starttls.KindOther && p.start != startNone: // it may ask for that once
+		p.reason = spec.ReasonStartTLS
+		return 0, relay.SniffRefuse
 	}
-	if !p.start.inClear() || !p.start.allowed(&p.plan.Spec.StartTLS) {
+	p.start = begins[kind]
+	taken := p.start.allowed(&p.plan.Spec.StartTLS)
+	if reply := p.plan.starts.Reply(kind, taken); reply != nil {
+		f.Reply(reply)
+	}
+	switch {
+	case p.start == startDirect:
+		return h.hello(f, p, b, last)
+	case !p.start.inClear():
+		return n, relay.SniffMore
+	case !taken:
 		p.reason = spec.ReasonStartTLS
 		return 0, relay.SniffRefuse
 	}
 	return 0, h.routed(f, p)
 }
 
-// asks reports whether a member is to be asked for TLS: where it begins here if its group says so, and where the
-// client's passes through if the client has asked for it, too.
-func (p *State) asks(to *certs.Client) bool {
+// asks returns the protocol by which a member is to be asked for TLS: where it begins here if its group says so, and where the
+// client's passes through if the client has asked for it, too; nil: it is not asked.
+func (p *State) asks(to *certs.Client) starttls.Protocol {
 	if to != nil {
-		return to.StartTLS() != ""
+		return starttls.Of(to.StartTLS())
 	}
-	return p.start == startRequest && !p.terminated()
+	if p.start == startRequest && !p.terminated() {
+		return p.plan.starts
+	}
+	return nil
 }
 
 // answered is the hook that is called when a member has answered whether TLS begins.
 func (h *Hooks) answered(f *relay.Flow, took time.Duration, err error) {
-	h.attempted(stateOf(f), took, postgres.Explain(err))
+	p := stateOf(f)
+	h.attempted(p, took, h.explainAnswer(p, err))
+}
+
+// explainAnswer returns an error of a flow, in words if it is that of a member's answer.
+func (h *Hooks) explainAnswer(p *State, err error) error {
+	if w := p.target.Load(); err != nil && w != nil {
+		if asked := p.asks(h.tlsOf(w)); asked != nil {
+			return asked.Explain(err)
+		}
+	}
+	return err
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
-	"github.com/penstock/penstock/cmd/penstock/internal/postgres"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/starttls"
 )
 
 // verdictTime bounds how long a check waits for what a member says to the relay's certificate.
@@ -63,8 +63,8 @@ func (p *prober) handshake(conn net.Conn, t *spec.ClientTLS, m *probed, found *f
 		}
 		return own(i)
 	}
-	if t.StartTLS == spec.PostgreSQL {
-		if err := postgres.Ask(conn); err != nil {
+	if p := starttls.Of(t.StartTLS); p != nil {
+		if err := starttls.Ask(p, conn); err != nil {
 			return nil, err
 		}
 	}

@@ -1,4 +1,4 @@
-package postgres
+package starttls
 
 import (
 	"bytes"
@@ -11,13 +11,15 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
+var postgres PostgreSQL
+
 // What psql 15 and libpq 18 send first, recorded.
 var recorded = []struct {
 	name, bytes string
 	kind        Kind
 }{
 	{"SSLRequest", "\x00\x00\x00\x08\x04\xd2\x16\x2f", KindRequest},
-	{"GSSENCRequest", "\x00\x00\x00\x08\x04\xd2\x16\x30", KindGSS},
+	{"GSSENCRequest", "\x00\x00\x00\x08\x04\xd2\x16\x30", KindOther},
 	{"CancelRequest", "\x00\x00\x00\x10\x04\xd2\x16\x2e\x00\x00\x12\x34\x89\xab\xcd\xef", KindCancel},
 	{"a CancelRequest of protocol 3.2", "\x00\x00\x00\x2c\x04\xd2\x16\x2e\x00\x00\x12\x34" + strings.Repeat("k", 32), KindCancel},
 	{"StartupMessage", "\x00\x00\x00\x41\x00\x03\x00\x00user\x00u\x00database\x00postgres\x00application_name\x00psql\x00client_e\x00\x00", KindClear},
@@ -31,18 +33,18 @@ func TestParse(t *testing.T) {
 		if c.kind == KindTLS {
 			size = 0
 		}
-		kind, n, err := Parse([]byte(c.bytes + "and more"))
+		kind, n, err := postgres.Parse([]byte(c.bytes + "and more"))
 		if kind != c.kind || n != size || err != nil {
 			t.Errorf("%s: %d, %d, %v", c.name, kind, n, err)
 		}
 		for i := range size {
-			if _, _, err := Parse([]byte(c.bytes[:i])); err != ErrIncomplete {
+			if _, _, err := postgres.Parse([]byte(c.bytes[:i])); err != ErrIncomplete {
 				t.Errorf("%d bytes of %s: %v", i, c.name, err)
 			}
 		}
 	}
-	if !bytes.Equal(Request, []byte(recorded[0].bytes)) {
-		t.Errorf("Request is %x", Request)
+	if !bytes.Equal(request, []byte(recorded[0].bytes)) {
+		t.Errorf("Request is %x", request)
 	}
 }
 
@@ -53,7 +55,7 @@ func TestParseUnknown(t *testing.T) {
 		"\x00\x00\x00\x0c\x04\xd2\x16\x2e", "\x00\x00\x01\x0d\x04\xd2\x16\x2e", "\x00\x00\x00\x08\x04\xd2\x16\x31",
 		"\x00\x00\x00\x08\x00\x02\x00\x00", "\x00\x00\x00\x08\x00\x04\x00\x00",
 	} {
-		if _, _, err := Parse([]byte(s)); err != ErrUnknown {
+		if _, _, err := postgres.Parse([]byte(s)); err != ErrUnknown {
 			t.Errorf("%q: %v", s, err)
 		}
 	}
@@ -69,12 +71,12 @@ func TestAsk(t *testing.T) {
 		asked := make(chan []byte, 1)
 		go func() {
 			defer b.Close()
-			got := make([]byte, len(Request))
+			got := make([]byte, len(request))
 			io.ReadFull(b, got)
 			asked <- got
 			io.WriteString(b, c.answer)
 		}()
-		err := Ask(a)
+		err := Ask(postgres, a)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v", c.answer, err)
 		}
@@ -82,14 +84,14 @@ func TestAsk(t *testing.T) {
 			t.Errorf("%q is left of %q", rest, c.answer)
 		}
 		a.Close()
-		if got := <-asked; !bytes.Equal(got, Request) {
+		if got := <-asked; !bytes.Equal(got, request) {
 			t.Errorf("asked %x", got)
 		}
 	}
-	if err := Explain(&relay.AnswerError{Got: []byte("Sx")}); !strings.Contains(err.Error(), "more than its answer") {
+	if err := postgres.Explain(&relay.AnswerError{Got: []byte("Sx")}); !strings.Contains(err.Error(), "more than its answer") {
 		t.Error(err)
 	}
-	if err := Explain(io.ErrClosedPipe); !errors.Is(err, io.ErrClosedPipe) {
+	if err := postgres.Explain(io.ErrClosedPipe); !errors.Is(err, io.ErrClosedPipe) {
 		t.Error(err)
 	}
 }
@@ -100,9 +102,9 @@ func FuzzStart(f *testing.F) {
 		f.Add([]byte(c.bytes))
 	}
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
-	f.Add(Refusal)
+	f.Add(refusal)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		kind, n, err := Parse(b)
+		kind, n, err := postgres.Parse(b)
 		switch {
 		case err == ErrIncomplete:
 			if len(b) >= startMost {
@@ -113,7 +115,7 @@ func FuzzStart(f *testing.F) {
 				t.Errorf("%d, %d", kind, n)
 			}
 			for i := range min(len(b), headSize) {
-				if k, _, err := Parse(b[:i]); err == nil {
+				if k, _, err := postgres.Parse(b[:i]); err == nil {
 					t.Errorf("%d, and unknown with more bytes", k)
 				}
 			}
@@ -122,12 +124,12 @@ func FuzzStart(f *testing.F) {
 			t.Fatalf("%d, %d, %v", kind, n, err)
 		}
 		for i := range min(len(b), max(n, 1)) {
-			if _, _, err := Parse(b[:i]); err != ErrIncomplete {
+			if _, _, err := postgres.Parse(b[:i]); err != ErrIncomplete {
 				t.Fatalf("%d bytes: %v", i, err)
 			}
 		}
 		if kind > 0 {
-			if k, m, err := Parse(append(bytes.Clone(b), 0xff)); k != kind || m != n || err != nil {
+			if k, m, err := postgres.Parse(append(bytes.Clone(b), 0xff)); k != kind || m != n || err != nil {
 				t.Errorf("with one byte more %d, %d, %v", k, m, err)
 			}
 		}

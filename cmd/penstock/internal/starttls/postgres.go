@@ -1,27 +1,16 @@
-// Package postgres has the words by which PostgreSQL's clients and servers agree on TLS before it begins: the first
-// message of a connection, and its answer (PostgreSQL's documentation, "Message Formats").
-package postgres
+package starttls
 
 import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"io"
 
 	"github.com/penstock/penstock/relay"
 )
 
-// Kind is how a connection begins.
-type Kind uint8
-
-// The kinds.
-const (
-	KindTLS     Kind = iota + 1 // with a TLS record; libpq: sslnegotiation=direct
-	KindRequest                 // SSLRequest: it asks for TLS
-	KindGSS                     // GSSENCRequest: it asks for encryption by GSSAPI
-	KindCancel                  // CancelRequest in the clear, which is the whole connection
-	KindClear                   // StartupMessage: a session in the clear
-)
+// PostgreSQL is the protocol of PostgreSQL's clients and servers: the first message of a connection, and its answer (PostgreSQL's
+// documentation, "Message Formats").
+type PostgreSQL struct{}
 
 // Codes of first messages.
 const (
@@ -37,22 +26,15 @@ const (
 	cancelMost = headSize + 4 + 256
 )
 
-// Errors of Parse.
-var (
-	ErrIncomplete = errors.New("incomplete first message of PostgreSQL")
-	ErrUnknown    = errors.New("not a first message of PostgreSQL")
-)
-
 // The request for TLS and its answers.
 var (
-	Request = []byte{0, 0, 0, headSize, codeRequest >> 24, codeRequest >> 16 & 0xff, codeRequest >> 8 & 0xff, codeRequest & 0xff}
-	Yes     = []byte{'S'} // TLS begins
-	No      = []byte{'N'} // it does not, and the connection goes on
+	request = []byte{0, 0, 0, headSize, codeRequest >> 24, codeRequest >> 16 & 0xff, codeRequest >> 8 & 0xff, codeRequest & 0xff}
+	yes     = []byte{'S'} // TLS begins
+	no      = []byte{'N'} // it does not, and the connection goes on
 )
 
-// Parse returns how a connection begins, and the length of its first message; of a TLS record 0, because it may not be there
-// yet. The message is complete unless the error is ErrIncomplete.
-func Parse(b []byte) (Kind, int, error) {
+// Parse is that of [Protocol].
+func (PostgreSQL) Parse(b []byte) (Kind, int, error) {
 	var head [headSize]byte
 	have := copy(head[:], b)
 	size, code := int(binary.BigEndian.Uint32(head[:])), binary.BigEndian.Uint32(head[4:])
@@ -71,7 +53,7 @@ func Parse(b []byte) (Kind, int, error) {
 	case codeRequest:
 		kind, fits = KindRequest, size == headSize
 	case codeGSS:
-		kind, fits = KindGSS, size == headSize
+		kind, fits = KindOther, size == headSize
 	case codeCancel:
 		kind, fits = KindCancel, size > headSize+4 && size <= cancelMost
 	}
@@ -84,8 +66,8 @@ func Parse(b []byte) (Kind, int, error) {
 	return kind, size, nil
 }
 
-// Refusal is the ErrorResponse for a client that begins in the clear.
-var Refusal = func() []byte {
+// refusal is the ErrorResponse for a client that begins in the clear.
+var refusal = func() []byte {
 	b := []byte{'E', 0, 0, 0, 0}
 	for _, field := range []string{"SFATAL", "VFATAL", "C28000", "Mthis listener requires TLS", "Huse sslmode=require, verify-ca or verify-full"} {
 		b = append(append(b, field...), 0)
@@ -104,17 +86,33 @@ type answerError struct {
 func (e *answerError) Error() string { return e.text }
 func (e *answerError) Unwrap() error { return e.err }
 
-// Explain returns the error of [relay.Hooks].Answered in words for operators, which wraps it, if there are any.
-func Explain(err error) error {
+// Request is that of [Protocol]: SSLRequest, and the answer with which TLS begins.
+func (PostgreSQL) Request() (send, expect []byte) { return request, yes }
+
+// Reply is that of [Protocol].
+func (PostgreSQL) Reply(k Kind, taken bool) []byte {
+	switch {
+	case k == KindRequest:
+		return yes
+	case k == KindOther:
+		return no
+	case k == KindClear && !taken:
+		return refusal
+	}
+	return nil
+}
+
+// Explain is that of [Protocol].
+func (PostgreSQL) Explain(err error) error {
 	answer, ok := errors.AsType[*relay.AnswerError](err)
 	if !ok {
 		return err
 	}
 	text := "PostgreSQL: the server ended the connection instead of answering SSLRequest"
 	switch got := answer.Got; {
-	case bytes.Equal(got, No):
+	case bytes.Equal(got, no):
 		text = "PostgreSQL: the server does not offer TLS, it answered SSLRequest with N; allowed: ssl = on in its configuration"
-	case bytes.HasPrefix(got, Yes):
+	case bytes.HasPrefix(got, yes):
 		text = "PostgreSQL: the server sent more than its answer to SSLRequest"
 	case bytes.HasPrefix(got, []byte{'E'}):
 		text = "PostgreSQL: the server answered SSLRequest with an error"
@@ -122,19 +120,4 @@ func Explain(err error) error {
 		text = "PostgreSQL: the answer to SSLRequest is none; is the member a server of PostgreSQL?"
 	}
 	return &answerError{text, err}
-}
-
-// Ask asks a server for TLS, and waits for its answer until the deadline of the connection.
-func Ask(c io.ReadWriter) error {
-	if _, err := c.Write(Request); err != nil {
-		return err
-	}
-	// One byte and no more: what comes behind it is not to be taken for something from inside of TLS.
-	var got [1]byte
-	switch n, err := io.ReadFull(c, got[:]); {
-	case errors.Is(err, io.EOF), err == nil && !bytes.Equal(got[:], Yes):
-		return Explain(&relay.AnswerError{Got: got[:n]})
-	default:
-		return err
-	}
 }

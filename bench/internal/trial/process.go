@@ -130,9 +130,6 @@ func (p *Process) wait(cmd *exec.Cmd) {
 			if err = p.begin(); err == nil {
 				return
 			}
-			if p.Ended != nil {
-				p.Ended(err)
-			}
 		}
 	}
 	p.over(err)

@@ -4,7 +4,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -63,9 +62,8 @@ type world struct {
 	replace atomic.Bool   // the fault replaces processes that carry traffic: their ends are no complaint
 	cleanup []func()
 
-	mu     sync.Mutex
-	notes  map[string]float64
-	failed error
+	mu    sync.Mutex
+	notes map[string]float64
 }
 
 // begins is called when the fault has begun: what clients do that come from now on counts as during it.
@@ -86,15 +84,6 @@ func (w *world) noted(name string) float64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.notes[name]
-}
-
-// fail notes an error that makes the measurement useless.
-func (w *world) fail(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.failed == nil {
-		w.failed = err
-	}
 }
 
 // sleep waits, but not longer than the world lasts.
@@ -140,7 +129,7 @@ func cellMain(text string) error {
 	for i := len(w.cleanup) - 1; i >= 0; i-- {
 		w.cleanup[i]()
 	}
-	if err = errors.Join(err, w.failed); err != nil && o.Absent == "" {
+	if err != nil && o.Absent == "" {
 		o.Error = err.Error()
 		if w.service != nil {
 			o.Error += "; it printed: " + w.service.Printed()
@@ -214,6 +203,9 @@ func (w *world) measure(o *outcome) error {
 	}
 	o.Old = w.old.finish(w.hit, from, still)
 	o.Ends, o.End = w.service.deaths()
+	if err := w.service.Failed(); err != nil {
+		return fmt.Errorf("start the relay again: %w", err)
+	}
 	w.service.Kill()
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/remote"
-	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
 // Config configures a Client. Only Remote is required; the others are 0 for their defaults.
@@ -86,9 +85,6 @@ func def[T int | int64 | time.Duration](v *T, d T) {
 		*v = d
 	}
 }
-
-// Open returns a Client of a registry, with the default settings.
-func Open(r spec.Registry) (*Client, error) { return New(Config{Remote: remote.Of(r)}) }
 
 // Close closes the connections that are idle.
 func (c *Client) Close() { c.remote.Close() }

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
 )
@@ -116,6 +118,22 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
+// arrived waits until n bytes wait in the socket of c. Bytes that nobody reads make the close of a Unix socket a reset.
+func arrived(t *testing.T, c net.Conn, n int) {
+	t.Helper()
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "bytes that nobody reads", func() bool {
+		got := 0
+		if err := raw.Control(func(fd uintptr) { got, _ = sys.ReadQueued(int(fd)) }); err != nil {
+			t.Fatal(err)
+		}
+		return got == n
+	})
+}
+
 // A reset of one side is a reset of the other, not an end, while a flow is
 // idle, in the middle of bulk, and with bytes held for a slow reader.
 func TestReset(t *testing.T) {
@@ -136,12 +154,7 @@ func TestReset(t *testing.T) {
 						if _, tcp := a.(*net.TCPConn); !tcp {
 							// bytes that nobody reads make a Unix socket's close a reset
 							b.Write([]byte("x"))
-							eventually(t, "a byte for "+side, func() bool {
-								s := r.e.Stats()
-								sum := s.Total()
-								return sum.BytesWritten > 6
-							})
-							time.Sleep(5 * time.Millisecond)
+							arrived(t, a, 1)
 						}
 						reset(t, a)
 					case "held":
@@ -150,7 +163,7 @@ func TestReset(t *testing.T) {
 						fallthrough
 					default:
 						b.Write([]byte("never read"))
-						time.Sleep(5 * time.Millisecond)
+						arrived(t, a, len("never read"))
 						reset(t, a)
 						wantReset(t, b)
 					}
@@ -179,6 +192,7 @@ func TestResetWhileStalled(t *testing.T) {
 				say(t, a, b, "hello")
 				r.fill(t, a)
 				b.Write([]byte("never read"))
+				arrived(t, a, len("never read"))
 				if ended {
 					closeWrite(t, a)
 				}
@@ -186,7 +200,6 @@ func TestResetWhileStalled(t *testing.T) {
 			}
 		}
 	}
-	time.Sleep(10 * time.Millisecond) // "never read" has arrived
 	for _, s := range sides {
 		reset(t, s[0])
 	}

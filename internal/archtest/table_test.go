@@ -167,6 +167,7 @@ var table = []rule{
 		"cmd/penstock/internal/xds":    "what the daemon does with a control plane",
 	}},
 	{pkg: "cmd/penstock/internal/app", code: edges{
+		"cmd/penstock/internal/keeping":     assembled,
 		"cmd/penstock/internal/hooks":       assembled,
 		"cmd/penstock/internal/offline":     assembled,
 		"cmd/penstock/internal/cli":         assembled,
@@ -280,6 +281,26 @@ var table = []rule{
 		"cmd/penstock/internal/upstream": "members",
 		"clienthello":                    public,
 		"relay":                          public,
+	}},
+	{pkg: "cmd/penstock/internal/keeping", code: edges{
+		"cmd/penstock/internal/spec":        shared,
+		"cmd/penstock/internal/api":         shared,
+		"cmd/penstock/internal/counts":      shared,
+		"cmd/penstock/internal/saved":       "documents and values",
+		"cmd/penstock/internal/config":      "the configuration of the worker before is read as any",
+		"cmd/penstock/internal/rules":       "and checked",
+		"cmd/penstock/internal/account":     "what flows have moved goes on",
+		"cmd/penstock/internal/upstream":    "so does what is known of members",
+		"cmd/penstock/internal/admit":       "so do the rates of clients",
+		"cmd/penstock/internal/admin":       "so do the sockets of the admin listener",
+		"cmd/penstock/internal/systemd":     "the state goes to the service manager by way of the keeper",
+		"cmd/penstock/internal/earlykeeper": "the settings of the keeper, and what it may be asked for",
+		"cmd/penstock/internal/confine":     "a worker may enter the sandbox of the one before",
+		"cmd/penstock/internal/host":        "files in memory, and becoming the keeper",
+		"cmd/penstock/internal/logs":        "whether a person watches, as the keeper's log has it then",
+		"sandbox":                           public,
+		"keeper":                            public,
+		"relay":                             public,
 	}},
 	{pkg: "cmd/penstock/internal/admit", code: edges{
 		"cmd/penstock/internal/spec":     shared,
@@ -523,6 +544,7 @@ var sharedTypes = []string{"cmd/penstock/internal/spec", "cmd/penstock/internal/
 // set of types and code to copy them; checks of members use certificates as their flows do; the readers of other products' configurations fill the plan of package convert, which one package of tests tries with all of them; and what the daemon knows from registries comes in layers, from HTTP to
 // members and configurations.
 var edgesBetween = map[string][]string{
+	"cmd/penstock/internal/keeping":  {"cmd/penstock/internal/saved", "cmd/penstock/internal/config", "cmd/penstock/internal/rules", "cmd/penstock/internal/account", "cmd/penstock/internal/upstream", "cmd/penstock/internal/admit", "cmd/penstock/internal/admin", "cmd/penstock/internal/systemd", "cmd/penstock/internal/earlykeeper", "cmd/penstock/internal/confine", "cmd/penstock/internal/host", "cmd/penstock/internal/logs"},
 	"cmd/penstock/internal/hooks":    {"cmd/penstock/internal/logs", "cmd/penstock/internal/account", "cmd/penstock/internal/admit", "cmd/penstock/internal/certs", "cmd/penstock/internal/confine", "cmd/penstock/internal/cycle", "cmd/penstock/internal/starttls", "cmd/penstock/internal/route", "cmd/penstock/internal/saved", "cmd/penstock/internal/upstream"},
 	"cmd/penstock/internal/offline":  {"cmd/penstock/internal/cli", "cmd/penstock/internal/config", "cmd/penstock/internal/rules", "cmd/penstock/internal/cycle", "cmd/penstock/internal/sources", "cmd/penstock/internal/console", "cmd/penstock/internal/convert", "cmd/penstock/internal/convert/haproxy", "cmd/penstock/internal/convert/nginx", "cmd/penstock/internal/manual", "cmd/penstock/internal/route", "cmd/penstock/internal/certs", "cmd/penstock/internal/upstream", "cmd/penstock/internal/etcd", "cmd/penstock/internal/remote", "cmd/penstock/internal/fleet"},
 	"cmd/penstock/internal/sources":  {"cmd/penstock/internal/saved", "cmd/penstock/internal/config", "cmd/penstock/internal/remote", "cmd/penstock/internal/etcd", "cmd/penstock/internal/fleet", "cmd/penstock/internal/xds"},

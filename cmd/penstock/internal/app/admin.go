@@ -20,26 +20,10 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// listenAdmin listens on the addresses of the admin listener, if there is no keeper, which holds their sockets. They belong
-// to the daemon, and serve nobody yet.
-func (d *daemon) listenAdmin(cfg *spec.Admin) error {
-	if d.keeping != nil {
-		return nil
-	}
-	for _, at := range cfg.Listen {
-		l, err := admin.Listen(at, cfg.Mode)
-		if err != nil {
-			return fmt.Errorf("admin.listen: %w", err)
-		}
-		d.ownAdmin = append(d.ownAdmin, l)
-	}
-	return nil
-}
-
 // checkAdmin returns an error if somebody else has a port that the next worker is to listen on: it would go on without.
 func (d *daemon) checkAdmin(cfg *spec.Admin) error {
 	old := d.active.Load()
-	if d.keeping == nil || old.since.IsZero() {
+	if !d.keeping.Present() || old.since.IsZero() {
 		return nil
 	}
 	for _, at := range cfg.Listen {
@@ -59,10 +43,7 @@ func (d *daemon) checkAdmin(cfg *spec.Admin) error {
 // serveAdmin makes the admin listener serve on all its addresses, if there are any.
 func (d *daemon) serveAdmin() {
 	cfg := d.active.Load().Admin
-	list := d.ownAdmin
-	if d.keeping != nil {
-		list = d.keeping.admin
-	}
+	list := d.keeping.AdminListeners()
 	if len(list) == 0 {
 		return // or it was logged why there are none
 	}
@@ -86,9 +67,6 @@ func urlOf(a net.Addr) string { return a.Network() + "://" + a.String() }
 // closeAdmin stops the admin server. most bounds the time for pending answers.
 func (d *daemon) closeAdmin(most time.Duration) {
 	if d.server == nil {
-		for _, l := range d.ownAdmin {
-			l.Close()
-		}
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), most)

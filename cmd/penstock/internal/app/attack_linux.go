@@ -38,10 +38,10 @@ func attack(l *lifecycle) {
 		return
 	}
 	if len(parameters) > 3 {
-		if l.keeping.first() {
+		if l.keeping.First() {
 			evil := *l.d.active.Load().Config
 			evil.Text = bytes.ReplaceAll(evil.Text, []byte("/log/"), []byte("/elsewhere/"))
-			l.log.Info("attack", "left", l.keeping.saveConfig(&evil, nil) == nil)
+			l.log.Info("attack", "left", l.keeping.SaveConfig(&evil, nil) == nil)
 			l.lines.Close() // writes what is queued
 			os.Exit(cli.ExitFailed)
 		}
@@ -64,9 +64,9 @@ func attack(l *lifecycle) {
 		}
 		mark := host.CheckSocketOptions(&spec.Dial{Mark: 7})
 		ask, read := errors.ErrUnsupported, errors.ErrUnsupported
-		if l.keeping != nil {
-			_, ask = l.keeping.asker(earlykeeper.Append)("/etc/passwd")
-			_, read = l.keeping.asker(earlykeeper.Read)(target.File)
+		if l.keeping.Present() {
+			_, ask = l.keeping.Asker(earlykeeper.Append)("/etc/passwd")
+			_, read = l.keeping.Asker(earlykeeper.Read)(target.File)
 		}
 		write := os.WriteFile(filepath.Join(dir, "etc/penstock.yaml"), nil, 0o600)
 		for name, err := range map[string]error{"mark a socket": mark, "ask the keeper for a log": ask, "ask the keeper for a file": read, "write its configuration": write} {

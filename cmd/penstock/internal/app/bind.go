@@ -134,7 +134,7 @@ func (d *daemon) listen(l *spec.Listener, at relay.Addr, i int) (*hooks.Socket, 
 	if i > 0 {
 		at.AddrPort = netip.AddrPortFrom(at.AddrPort.Addr(), at.AddrPort.Port()+uint16(i))
 	}
-	if was, ok := d.keeping.addressesBefore()[l.Name]; ok && was.AddrPort.Port() >= host.FirstUnprivilegedPort() && at.AddrPort.Port() == 0 && at.Path == "" && was.Network == at.Network {
+	if was, ok := d.keeping.AddressesBefore()[l.Name]; ok && was.AddrPort.Port() >= host.FirstUnprivilegedPort() && at.AddrPort.Port() == 0 && at.Path == "" && was.Network == at.Network {
 		if p.Listener, err = d.engine.Listen(was, c); err == nil {
 			return p, nil
 		}
@@ -184,10 +184,28 @@ func listenOn[S io.Closer](socket S, of func(*os.File) (S, error), listen func(S
 	return l, err
 }
 
+// addressesToKeep returns the addresses that the next worker is to have again: those of listeners on any free port, and of those
+// whose host is a name.
+func (d *daemon) addressesToKeep(cfg *spec.Config, bound map[bindKey]*hooks.Socket) map[string]relay.Addr {
+	before, addresses := d.keeping.AddressesBefore(), map[string]relay.Addr{}
+	for _, l := range cfg.Listeners {
+		b := bindKeyOf(l, 0)
+		if b.freePortName == "" && !hasName(l) {
+			continue
+		}
+		if p := bound[b]; p != nil {
+			addresses[l.Name] = p.Addr()
+		} else if was, ok := before[l.Name]; ok { // it is closed for now
+			addresses[l.Name] = was
+		}
+	}
+	return addresses
+}
+
 // listenAddr returns the address to bind. After a crash, a name has the address that it had: its sockets are held, and
 // name servers may not answer.
 func (d *daemon) listenAddr(ctx context.Context, l *spec.Listener) (relay.Addr, error) {
-	if was, ok := d.keeping.addressesBefore()[l.Name]; ok && d.keeping.unplanned() && hasName(l) && was.Network == l.Listen.Kind {
+	if was, ok := d.keeping.AddressesBefore()[l.Name]; ok && d.keeping.Unplanned() && hasName(l) && was.Network == l.Listen.Kind {
 		was.AddrPort = netip.AddrPortFrom(was.AddrPort.Addr(), l.Listen.Port)
 		return was, nil
 	}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,6 +24,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
+	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/keeper"
@@ -38,7 +40,7 @@ import (
 type confinement struct {
 	source    *config.Source // nil: there is none, and no reload
 	paths     []string       // of the command line
-	keeping   *keeping       // nil: there is no keeper
+	keeping   *keeping.Link
 	inherited *systemd.Sockets
 	// atRunTime returns the addresses of members that operators have added or moved, by group.
 	atRunTime func([]*spec.Group) map[string][]spec.Endpoint
@@ -67,10 +69,10 @@ func (c *confinement) current() *confine.Current {
 
 // newConfinement returns the sandbox of a process that runs what is in source; nil: a configuration of the command line alone. The daemon
 // is added by follow.
-func newConfinement(source *config.Source, k *keeping, held *confine.Current) *confinement {
+func newConfinement(source *config.Source, k *keeping.Link, held *confine.Current) *confinement {
 	c := &confinement{source: source, keeping: k, held: held}
-	if k.inSandboxBefore() {
-		c.held.Store(k.held)
+	if k.InSandboxBefore() {
+		c.held.Store(k.Confined())
 	}
 	if source != nil {
 		c.paths = source.Paths
@@ -82,7 +84,7 @@ func newConfinement(source *config.Source, k *keeping, held *confine.Current) *c
 func (c *confinement) follow(d *daemon) { c.inherited, c.atRunTime = d.inherited, d.set.AtRunTime }
 
 // replaceable reports whether another worker can take over.
-func (c *confinement) replaceable() bool { return c.keeping.up() }
+func (c *confinement) replaceable() bool { return c.keeping.Up() }
 
 // input returns what the needs of a configuration are derived from.
 func (c *confinement) input(cfg *spec.Config) confine.Input {
@@ -130,9 +132,9 @@ func (c *confinement) enter(cfg *spec.Config, more confine.Needs) (*confine.Held
 		c.looked, c.anyPort, c.lookups = true, c.needs(cfg).First(confine.AnyPort), allowed(lookupFiles)
 		return h, nil
 	}
-	if cfg.Sandbox.Mode == modeOff || cfg.Sandbox.Mode == "" {
+	if cfg.Sandbox.Mode == keeping.ModeOff || cfg.Sandbox.Mode == "" {
 		c.looked = true
-		return nil, c.tellKeeper(&earlykeeper.Policy{Mode: modeOff})
+		return nil, c.tellKeeper(&earlykeeper.Policy{Mode: keeping.ModeOff})
 	}
 	user, err := lookUpUser(cfg.Sandbox.User)
 	if err != nil {
@@ -149,7 +151,7 @@ func (c *confinement) enter(cfg *spec.Config, more confine.Needs) (*confine.Held
 	c.anyPort, c.members = needs.First(confine.AnyPort), needs.AtRunTime()
 	p := needs.Policy(mode, user)
 	narrow(&p)
-	h, err := enterSandbox(p)
+	h, err := keeping.EnterSandbox(p)
 	if err != nil {
 		if errors.Is(err, errors.ErrUnsupported) {
 			return nil, nil
@@ -164,7 +166,7 @@ func (c *confinement) enter(cfg *spec.Config, more confine.Needs) (*confine.Held
 // socketUser returns the user that the sockets of listeners belong to, because this process becomes that one when it enters; 0: it stays
 // who it is. It is called before anything is bound. Neither inherited sockets nor members at run time matter: they need no capability.
 func (c *confinement) socketUser(cfg *spec.Config) int {
-	if c == nil || cfg.Sandbox.Mode == modeOff || cfg.Sandbox.Mode == "" {
+	if c == nil || cfg.Sandbox.Mode == keeping.ModeOff || cfg.Sandbox.Mode == "" {
 		return 0
 	}
 	user, err := lookUpUser(cfg.Sandbox.User)
@@ -191,7 +193,7 @@ func (c *confinement) policy(cfg *spec.Config, h *confine.Held) *earlykeeper.Pol
 
 // tellKeeper tells the keeper what this process may ask for, and the next one may do after a crash.
 func (c *confinement) tellKeeper(p *earlykeeper.Policy) error {
-	if c.keeping == nil || !c.keeping.MayAsk() {
+	if !c.keeping.Present() || !c.keeping.MayAsk() {
 		return nil
 	}
 	if err := c.keeping.SetPolicy(p.Text()); err != nil && !errors.Is(err, keeper.ErrLost) {
@@ -244,7 +246,7 @@ func (d *daemon) watchLookups() {
 		case <-tick.C:
 		}
 		path := d.confined.lost()
-		if path == "" || !d.keeping.up() || time.Since(told) < time.Minute {
+		if path == "" || !d.keeping.Up() || time.Since(told) < time.Minute {
 			continue
 		}
 		told = time.Now()
@@ -321,7 +323,7 @@ func (d *daemon) confine(cfg *spec.Config, bound map[bindKey]*hooks.Socket) erro
 	if h == nil || err != nil {
 		return err
 	}
-	if d.keeping != nil && h.Policy.Mode == sandbox.Enforce && h.Report.Held(sandbox.Files) {
+	if d.keeping.Present() && h.Policy.Mode == sandbox.Enforce && h.Report.Held(sandbox.Files) {
 		d.background.Go(d.watchLookups)
 	}
 	var held, not []string
@@ -474,7 +476,7 @@ func (d *daemon) refusedBySandbox(err error) bool {
 // replacedInVain reports whether this worker has taken over a moment ago with an older version than a registry has: it did not answer
 // in time, and one worker after the other would be started.
 func (d *daemon) replacedInVain() bool {
-	return d.remotes != nil && d.keeping.replaced() && time.Since(d.keeping.began) < time.Minute
+	return d.remotes != nil && d.keeping.Replaced() && time.Since(d.keeping.Began) < time.Minute
 }
 
 // withoutReplacement returns the error of a reload that needs more, where no other worker can take over.
@@ -492,10 +494,38 @@ func (d *daemon) reloadFailed(by string, problem *api.Problem) {
 	d.reloads.mu.Lock()
 	defer d.reloads.mu.Unlock()
 	d.reloads.bad++
-	d.kept.values.GoOn(reloadsBad, d.reloads.bad)
+	d.keeping.Values.GoOn(reloadsBad, d.reloads.bad)
 	d.reloads.failed = &api.FailedReload{Time: time.Now(), Errors: problem.Errors}
 	for _, e := range problem.Errors {
 		d.log.Error("configuration rejected; nothing changed", "by", by, "error", e.Message)
 	}
 	d.eventBy(by, slog.LevelError, "reload", d.active.Load().Source, problem.Error())
+}
+
+// maxAsked bounds the files that the keeper may be asked for.
+const maxAsked = 512
+
+// policyOf returns what the keeper is to know of a process in a sandbox. files and folders are what it was configured by, certificates
+// folders of these; its paths are absolute.
+func policyOf(mode string, h *confine.Held, files, folders, certificates []string, logs []earlykeeper.Log) *earlykeeper.Policy {
+	absolute := func(list []string) (out []string) {
+		for _, path := range list {
+			if abs, err := filepath.Abs(path); path != "" && err == nil && len(out) < maxAsked && !slices.Contains(out, abs) {
+				out = append(out, abs)
+			}
+		}
+		return out
+	}
+	p := &earlykeeper.Policy{Mode: mode, Files: absolute(files), Folders: absolute(folders), Certificates: absolute(certificates), Logs: logs,
+		Confined: h.Report.Held(sandbox.Files), Write: slices.Clone(h.Policy.Write)}
+	for _, path := range h.Policy.Write { // the keeper compares where things really are
+		if real, err := filepath.EvalSymlinks(path); err == nil && !slices.Contains(p.Write, real) {
+			p.Write = append(p.Write, real)
+		}
+	}
+	if u := h.Policy.User; u != nil && h.Report.Held(sandbox.Credentials) {
+		p.Becomes, p.UID = true, u.UID
+	}
+	p.Sandbox, _ = json.Marshal(h.Policy) // paths and numbers
+	return p
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
-	"net"
 	"runtime"
 	"slices"
 	"strings"
@@ -24,6 +23,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
+	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
 	"github.com/penstock/penstock/cmd/penstock/internal/sources"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
@@ -47,8 +47,7 @@ type daemon struct {
 	ends      *endSchedule
 	inherited *systemd.Sockets
 	manager   *systemd.Manager
-	keeping   *keeping // nil: there is no keeper
-	kept      *kept
+	keeping   *keeping.Link
 	events    *admin.Events
 	server    *admin.Server // nil: there is no admin listener
 	active    atomic.Pointer[activeConfig]
@@ -60,9 +59,8 @@ type daemon struct {
 	confined  *confinement // nil: this process gives up nothing
 	// certificateOptions say how certificates are read.
 	certificateOptions certs.Options
-	ownAdmin           []net.Listener // without a keeper: the sockets of the admin listener
 	// endedBefore returns the flows that ended in the worker before this one.
-	endedBefore func() savedEnded
+	endedBefore func() keeping.Ended
 	// budget measures memory; nil: it has no limit. overloadCounts are what its actions have done.
 	budget         *budget.Controller
 	overloadCounts [budget.NumActions]*atomic.Int64
@@ -95,9 +93,9 @@ type activeConfig struct {
 
 // newDaemon returns a daemon without a configuration. The caller must close it. logDropped returns
 // the number of log lines dropped; c is the sandbox that the process will enter.
-func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, cfg *spec.Config, k *keeping, c *confinement) (*daemon, error) {
+func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, cfg *spec.Config, k *keeping.Link, c *confinement) (*daemon, error) {
 	d := &daemon{
-		log: log, level: level, started: time.Now(), keeping: k, manager: k.manager(), bound: map[bindKey]*hooks.Socket{},
+		log: log, level: level, started: time.Now(), keeping: k, manager: k.Manager(), bound: map[bindKey]*hooks.Socket{},
 		events: &admin.Events{}, shutdown: shutdown{requested: make(chan struct{})}, closing: make(chan struct{}), removals: removals{wake: make(chan struct{}, 1)},
 	}
 	var err error
@@ -105,40 +103,40 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 		return nil, err
 	}
 	engine := engineConfig(&cfg.Engine)
-	engine.Keep = k.keepConfig(cfg.Keeper)
+	engine.Keep = k.KeepConfig(cfg.Keeper)
 	engine.User = c.socketUser(cfg)
 	if d.engine, err = relay.New(engine); err != nil {
 		d.inherited.Close()
 		return nil, err
 	}
-	if d.kept = k.takeKept(); !d.kept.before.Started.IsZero() {
-		d.started = d.kept.before.Started
+	if !k.Before().Started.IsZero() {
+		d.started = d.keeping.Before().Started
 	}
-	d.endedBefore = sync.OnceValue(k.readEnded)
-	d.drainedWord = d.kept.values.Word("fleet.drained")
+	d.endedBefore = sync.OnceValue(k.EndedBefore)
+	d.drainedWord = d.keeping.Values.Word("fleet.drained")
 	d.nodeDrain.closed = d.drainedWord.Load() == drainClosed
 	d.fleet = newFleetPart(d, cfg.Node)
-	d.events.Restore(d.kept.before.Events)
+	d.events.Restore(d.keeping.Before().Events)
 	if n := len(d.engine.Stats().Loops); n < engine.Loops {
 		d.lack(fmt.Errorf("%d of %d event loops", n, engine.Loops))
 	}
-	if k != nil && k.noAdmin != nil {
-		d.lack(k.noAdmin)
+	if k.NoAdmin != nil {
+		d.lack(k.NoAdmin)
 	}
 	d.budget = d.startBudget(&cfg.Engine)
 	d.hooks = &hooks.Hooks{
-		Accounting: hooks.NewAccounting(log, logDropped, k.counters(), d.kept.values, k.asker(earlykeeper.Append)),
-		TLS:        hooks.NewTLSFlows(d.kept.values),
+		Accounting: hooks.NewAccounting(log, logDropped, k.Counters(), d.keeping.Values, k.Asker(earlykeeper.Append)),
+		TLS:        hooks.NewTLSFlows(d.keeping.Values),
 		Sandbox:    c.current(),
 	}
-	d.certificateOptions.Ask = k.asker(earlykeeper.Read)
+	d.certificateOptions.Ask = k.Asker(earlykeeper.Read)
 	d.ends = newEndSchedule(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
 	d.answers = newAnswersFile(cfg.Node.State, log)
 	d.clients = certs.NewClients(d.certificateOptions, d.tellFiles)
 	d.set = upstream.NewSet(upstream.Options{Clients: d.clients, CertificateExpires: d.certificateExpires, MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: host.DialControl, MemberRemoved: d.memberRemoved,
 		Explain:    func(err error) error { return d.confined.explain(err) },
 		Permit:     func(to spec.Endpoint) bool { return d.confined.permits(to) },
-		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, LastGood: d.answers.read(), Share: d.fleet.share, Counts: d.kept.counts, Saved: &d.kept.before.Members})
+		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, LastGood: d.answers.read(), Share: d.fleet.share, Counts: k.CountsMemory(), Saved: &d.keeping.Before().Members})
 	d.hooks.Clients, d.hooks.Groups = d.clients, d.set
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: cycle.NewListeners(nil, nil)})
 	d.background.Go(d.forgetMembers)
@@ -147,7 +145,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	if d.answers != nil {
 		d.background.Go(d.saveAnswers)
 	}
-	if d.kept.file != nil {
+	if k.SavesState() {
 		d.background.Go(d.saveChanges)
 	}
 	return d, nil
@@ -181,7 +179,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		return err
 	}
 	var others host.Ports
-	if d.active.Load().since.IsZero() && (d.keeping == nil || d.keeping.first()) { // later, some are this daemon's
+	if d.active.Load().since.IsZero() && d.keeping.First() { // later, some are this daemon's
 		others = host.PortsInUse()
 	}
 	bound, err := d.bindListeners(ctx, cfg.Listeners)
@@ -222,7 +220,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 		cfg = keepUntilRestart(old.Config, cfg)
 	}
 	next := &activeConfig{Config: cfg, since: time.Now(), total: admit.NewTotal(cfg.Limits, old.total), plans: map[string]*hooks.Plan{}, ownListeners: own}
-	d.kept.restoreTotal(next.total)
+	d.keeping.RestoreTotal(next.total)
 	// Removed groups serve until no listener leads to them.
 	leaving := removedGroups(old.Config, cfg)
 	d.fleet.expect(cfg)
@@ -245,7 +243,7 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 			gate = was.Gate
 		}
 		gate = admit.NewController(next.total, l, gate)
-		d.kept.restoreLimits(l.Name, gate)
+		d.keeping.RestoreLimits(l.Name, gate)
 		s := hooks.NewPlan(l, gate, d.set, d.clients, d.hooks.Accounting.Counters())
 		s.Certs = servers[l.Name]
 		next.plans[l.Name] = s
@@ -263,10 +261,10 @@ func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
 	d.updateCycles()
 	d.endRemovedFlows()
 	d.fleet.use(cfg)
-	if err := d.keeping.setTimes(cfg.Keeper); err != nil {
+	if err := d.keeping.UseTimes(cfg.Keeper); err != nil {
 		d.log.Warn("the keeper does not know the present times", "error", err)
 	}
-	if err := d.keeping.saveConfig(configured, bound); err != nil {
+	if err := d.keeping.SaveConfig(configured, d.addressesToKeep(configured, bound)); err != nil {
 		d.log.Warn("the keeper does not have the present configuration", "error", err)
 	}
 	return nil
@@ -430,7 +428,7 @@ func (d *daemon) reopen() {
 // close closes everything, flows too. It may be called in any state, once.
 func (d *daemon) close() {
 	d.closeAdmin(time.Second)
-	d.keeping.close()
+	d.keeping.Close()
 	d.budget.Close()
 	d.stopNodeDrain()
 	close(d.closing)

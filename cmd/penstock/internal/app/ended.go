@@ -1,10 +1,9 @@
 package app
 
 import (
-	"encoding/json"
-
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
 )
 
 // Ended returns the flows that ended last, the youngest first. Those that ended in the worker before this one are
@@ -23,34 +22,9 @@ func (d *daemon) Ended(problems bool) []api.EndedFlow {
 	return append(list, earlier[:max(0, min(len(earlier), account.MaxRecent-len(list)))]...)
 }
 
-// savedEnded is the document of the flows that ended last.
-type savedEnded struct {
-	All      []api.EndedFlow `json:"all"`
-	Problems []api.EndedFlow `json:"problems"`
-}
-
-const labelEnded = "ended"
-
-// readEnded returns what the worker before has left of the flows that ended in it. It is called when somebody asks,
-// because nobody relays while a worker starts.
-func (k *keeping) readEnded() (s savedEnded) {
-	if k == nil || k.ended == nil {
-		return s
-	}
-	text, err := k.ended.Read()
-	if err != nil || json.Unmarshal(text, &s) != nil {
-		return savedEnded{} // a list for persons begins anew
-	}
-	return s
-}
-
 // saveEnded leaves the flows that ended last to the next worker.
 func (d *daemon) saveEnded() error {
-	text, err := json.Marshal(savedEnded{d.Ended(false), d.Ended(true)})
-	if err == nil {
-		err = d.keeping.ended.Write(text)
-	}
-	return err
+	return d.keeping.SaveEnded(keeping.Ended{All: d.Ended(false), Problems: d.Ended(true)})
 }
 
 func endedFlow(e *account.Entry) api.EndedFlow {

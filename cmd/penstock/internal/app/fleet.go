@@ -36,7 +36,7 @@ type fleetPart struct {
 
 // newFleetPart returns a fleetPart that does nothing yet.
 func newFleetPart(d *daemon, node spec.Node) *fleetPart {
-	p := &fleetPart{d: d, node: node, wanted: make(chan struct{}, 1), lease: d.kept.values.Word("fleet.lease")}
+	p := &fleetPart{d: d, node: node, wanted: make(chan struct{}, 1), lease: d.keeping.Values.Word("fleet.lease")}
 	p.checks = fleet.NewChecks(fleet.ChecksConfig{Node: node.ID, Tell: p.tell})
 	return p
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -27,7 +28,7 @@ func TestForgetGoneMembers(t *testing.T) {
 		return cfg
 	}
 	cfg := load("'tcp://127.0.0.1:1', 'tcp://127.0.0.1:2'")
-	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, cfg, nil, nil)
+	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, cfg, keeping.Alone(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
@@ -17,7 +18,7 @@ import (
 func BenchmarkLargeGroup(b *testing.B) {
 	d := spec.Discover{Registry: spec.Registry{Kind: "consul", Servers: "http://127.0.0.1:1"}, Key: "web", Network: spec.TCP}
 	cfg := &spec.Config{Engine: spec.Engine{Loops: 1}, Groups: []*spec.Group{{Name: "web", Balance: "random", Discover: []spec.Discover{d}}}}
-	daemon, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, cfg, nil, nil)
+	daemon, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, cfg, keeping.Alone(), nil)
 	if err != nil {
 		b.Fatal(err)
 	}

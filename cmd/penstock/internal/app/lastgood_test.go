@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
@@ -25,7 +26,7 @@ func TestMembersOutliveTheProcess(t *testing.T) {
 	start := func() (*daemon, *bytes.Buffer) {
 		t.Helper()
 		log := new(bytes.Buffer)
-		daemon, err := newDaemon(slog.New(slog.NewTextHandler(log, nil)), new(slog.LevelVar), func() int64 { return 0 }, cfg, nil, nil)
+		daemon, err := newDaemon(slog.New(slog.NewTextHandler(log, nil)), new(slog.LevelVar), func() int64 { return 0 }, cfg, keeping.Alone(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
+	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
 	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/cmd/penstock/internal/rules"
 	"github.com/penstock/penstock/cmd/penstock/internal/sources"
@@ -47,26 +48,26 @@ func (c *runCmd) run(stderr *os.File) int {
 	remotes, err := sources.Open(c.Config, sources.Options{Node: c.node(), Folder: c.stateFolder(), Program: version()}, before{k})
 	if err != nil {
 		fmt.Fprintln(stderr, config.Message(err))
-		k.giveUp(err)
+		k.GiveUp(err)
 		return cli.ExitUsage
 	}
 	defer remotes.Close()
 	if !awaitFirst(remotes, k, stderr) {
-		k.exiting()
+		k.Leaving()
 		return cli.ExitOK
 	}
-	source := &config.Source{Paths: c.Config, Node: c.node(), Remote: remotes.Text, Open: k.asker(earlykeeper.Read)}
+	source := &config.Source{Paths: c.Config, Node: c.node(), Remote: remotes.Text, Open: k.Asker(earlykeeper.Read)}
 	cfg, warnings, err := source.Load(rules.OnHost(false)...)
-	if err != nil && !k.goesOn() && remotes.FallBack(before{k}, err) {
+	if err != nil && !k.GoesOn() && remotes.FallBack(before{k}, err) {
 		cfg, warnings, err = source.Load(rules.OnHost(false)...)
 	}
 	l := &lifecycle{source: source, remotes: remotes, warnings: warnings, keeping: k}
-	if k.unplanned() || err != nil && k.goesOn() && !k.replaced() { // the worker that is to be replaced goes on better than this one could
+	if k.Unplanned() || err != nil && k.GoesOn() && !k.Replaced() { // the worker that is to be replaced goes on better than this one could
 		cfg, err = l.resume(cfg, err)
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, config.Message(err))
-		k.giveUp(err)
+		k.GiveUp(err)
 		return cli.ExitUsage
 	}
 	return l.run(cfg, stderr)
@@ -113,12 +114,12 @@ func (c *relayCmd) run(stderr *os.File) int {
 // The source may have changed since, and nobody has asked for a reload. loaded and failed are the result
 // of reading it; it is used only if nothing else is left.
 func (l *lifecycle) resume(loaded *spec.Config, failed error) (*spec.Config, error) {
-	if err := l.keeping.enterBefore(); errors.Is(err, errNotKnown) {
+	if err := l.keeping.EnterBefore(); errors.Is(err, keeping.ErrNotKnown) {
 		return loaded, failed
 	} else if err != nil {
 		return nil, err
 	}
-	saved, err := l.keeping.savedConfig()
+	saved, err := l.keeping.SavedConfig()
 	switch {
 	case err != nil:
 		return loaded, failed
@@ -133,9 +134,9 @@ func (l *lifecycle) resume(loaded *spec.Config, failed error) (*spec.Config, err
 	return saved, nil
 }
 
-// connect returns the connection to the keeper; nil if there is none. It reports whether all is well.
-func connect(stderr *os.File) (*keeping, bool) {
-	k, err := connectKeeper()
+// connect returns the link to the keeper. It reports whether all is well.
+func connect(stderr *os.File) (*keeping.Link, bool) {
+	k, err := keeping.Connect(version())
 	if err != nil {
 		fmt.Fprintln(stderr, "penstock: connect to the keeper:", err)
 	}
@@ -143,7 +144,7 @@ func connect(stderr *os.File) (*keeping, bool) {
 }
 
 // awaitFirst waits for registries before there is a configuration that says how to log.
-func awaitFirst(r *sources.Remotes, k *keeping, stderr *os.File) bool {
+func awaitFirst(r *sources.Remotes, k *keeping.Link, stderr *os.File) bool {
 	if r == nil {
 		return true
 	}
@@ -153,16 +154,16 @@ func awaitFirst(r *sources.Remotes, k *keeping, stderr *os.File) bool {
 }
 
 // before is what sources.Open is told of the worker before this one.
-type before struct{ k *keeping }
+type before struct{ k *keeping.Link }
 
-func (b before) Layers() map[string]spec.Layer { return b.k.layersBefore() }
+func (b before) Layers() map[string]spec.Layer { return b.k.LayersBefore() }
 
 // Trusted does not hold for a planned restart, which may be for what the registry has now.
-func (b before) Trusted() bool { return b.k.trusts() && !b.k.replaced() }
+func (b before) Trusted() bool { return b.k.Trusts() && !b.k.Replaced() }
 
-func (b before) Enter() error { return b.k.enterBefore() }
+func (b before) Enter() error { return b.k.EnterBefore() }
 
-func (b before) Status(text string) { b.k.manager().Status(text) }
+func (b before) Status(text string) { b.k.Manager().Status(text) }
 
 // A lifecycle runs a daemon from start to end, and handles signals.
 //
@@ -173,8 +174,8 @@ type lifecycle struct {
 	source   *config.Source   // of penstock run; nil: penstock relay
 	remotes  *sources.Remotes // what of it is in registries
 	warnings config.Warnings
-	stale    error    // why the configuration is that of the worker before, and not the source's; nil: it is the source's
-	keeping  *keeping // nil: there is no keeper
+	stale    error // why the configuration is that of the worker before, and not the source's; nil: it is the source's
+	keeping  *keeping.Link
 
 	level slog.LevelVar
 	held  confine.Current // by which the log explains errors
@@ -189,8 +190,8 @@ type lifecycle struct {
 }
 
 func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
-	if cfg.Keeper != nil && l.keeping == nil {
-		fmt.Fprintln(stderr, "penstock:", becomeKeeper(cfg.Keeper, &cfg.Log, l.source, stderr))
+	if cfg.Keeper != nil && !l.keeping.Present() {
+		fmt.Fprintln(stderr, "penstock:", keeping.Become(cfg.Keeper, &cfg.Log, l.source, stderr))
 		return cli.ExitFailed
 	}
 	l.log, l.lines, l.screen = logs.New(stderr, &cfg.Log, &l.level, l.held.Explain)
@@ -246,7 +247,7 @@ func warn(log *slog.Logger, warnings config.Warnings) {
 
 // start starts a daemon. The end of ctx ends lookups of names.
 func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
-	if err = l.keeping.prepare(cfg, l.log); err == nil {
+	if err = l.keeping.Prepare(cfg, l.log); err == nil {
 		confined := newConfinement(l.source, l.keeping, &l.held)
 		if l.d, err = newDaemon(l.log, &l.level, l.lines.DroppedLines, cfg, l.keeping, confined); err == nil {
 			confined.follow(l.d)
@@ -254,8 +255,8 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 		}
 	}
 	if err != nil {
-		l.keeping.giveUp(err)
-		l.keeping.close()
+		l.keeping.GiveUp(err)
+		l.keeping.Close()
 		return err
 	}
 	if l.source != nil {
@@ -263,28 +264,26 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	}
 	l.d.remotes = l.remotes
 	l.d.fleet.of(l.source)
-	if l.keeping.unplanned() || l.stale != nil { // the configuration is not a new one, so that this still holds
-		l.d.reloads.failed = l.d.kept.before.Failed
+	if l.keeping.Unplanned() || l.stale != nil { // the configuration is not a new one, so that this still holds
+		l.d.reloads.failed = l.d.keeping.Before().Failed
 	}
 	if l.stale != nil {
 		l.d.event(slog.LevelError, "reload", cfg.Source, "the configuration is that of the worker before: "+strings.ReplaceAll(strings.TrimPrefix(config.Message(l.stale), "penstock: "), "\n", "; "))
 	}
-	if err = l.d.listenAdmin(&cfg.Admin); err == nil {
-		err = l.applyFirst(ctx, cfg)
-	}
-	if err != nil && l.keeping != nil && !l.keeping.first() {
+	err = l.applyFirst(ctx, cfg)
+	if err != nil && !l.keeping.First() {
 		// What the keeper holds, listeners and flows, is for the next worker: nothing is closed but by the end of this process.
-		l.keeping.giveUp(err)
+		l.keeping.GiveUp(err)
 		return err
 	}
 	if err == nil {
-		l.keeping.dropOthers()
+		l.keeping.DropOthers()
 		err = l.d.restore()
 		l.d.goOnDraining()
 	}
 	switch {
 	case err != nil:
-	case l.keeping != nil && !l.keeping.first(): // clients wait
+	case !l.keeping.First(): // clients wait
 	case l.source == nil:
 		err = l.d.waitForLookups(ctx, lookupTimeout) // a wrong name on the command line stays wrong
 	default:
@@ -294,7 +293,7 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 		l.d.serveAdmin()
 	}
 	if err != nil {
-		l.keeping.giveUp(err)
+		l.keeping.GiveUp(err)
 		l.d.close()
 	}
 	return err
@@ -303,15 +302,15 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 // applyFirst applies the first configuration. If that fails, it applies the last good one from disk, if there is one.
 func (l *lifecycle) applyFirst(ctx context.Context, cfg *spec.Config) error {
 	err := l.d.apply(ctx, cfg)
-	if err != nil && ctx.Err() == nil && l.stale == nil && !l.keeping.goesOn() && l.remotes.FallBack(before{l.keeping}, err) {
+	if err != nil && ctx.Err() == nil && l.stale == nil && !l.keeping.GoesOn() && l.remotes.FallBack(before{l.keeping}, err) {
 		if saved, _, failed := l.load(); failed == nil {
 			err = l.d.apply(ctx, keepUntilRestart(cfg, saved)) // the engine and the admin listener are there already
 		}
 	}
-	if err != nil && ctx.Err() == nil && l.keeping.inSandboxBefore() && errors.Is(err, fs.ErrPermission) {
+	if err != nil && ctx.Err() == nil && l.keeping.InSandboxBefore() && errors.Is(err, fs.ErrPermission) {
 		err = l.applyOlder(ctx, cfg, err)
 	}
-	if err != nil && ctx.Err() == nil && l.keeping.unplanned() {
+	if err != nil && ctx.Err() == nil && l.keeping.Unplanned() {
 		err = l.d.applyWithout(ctx, cfg, err)
 	}
 	if err == nil {
@@ -323,7 +322,7 @@ func (l *lifecycle) applyFirst(ctx context.Context, cfg *spec.Config) error {
 // applyOlder applies the configuration before cfg. In the sandbox of the worker before, cfg may ask for too much: it may be that of a
 // worker that died before it was ready.
 func (l *lifecycle) applyOlder(ctx context.Context, cfg *spec.Config, why error) error {
-	for _, older := range l.keeping.savedConfigs() {
+	for _, older := range l.keeping.SavedConfigs() {
 		if bytes.Equal(older.Text, cfg.Text) {
 			continue
 		}
@@ -370,7 +369,7 @@ func (l *lifecycle) serve(signals host.Signals) int {
 		case <-signals.Reopen:
 			l.d.reopen()
 		case <-signals.Upgrade:
-			if l.keeping == nil {
+			if !l.keeping.Present() {
 				l.log.Warn("SIGUSR2 has no effect: an upgrade needs a keeper (keeper: {} in the configuration)")
 			}
 		case <-l.watch.Changed:
@@ -397,7 +396,7 @@ func (l *lifecycle) serve(signals host.Signals) int {
 // others with log lines.
 func (l *lifecycle) greet() {
 	l.stopScreen = func() {}
-	first := l.keeping == nil || l.keeping.first() // the next ones have told what continues
+	first := l.keeping.First() // the next ones have told what continues
 	l.d.ready(l.screen == nil && first)
 	if l.screen == nil {
 		return
@@ -460,7 +459,7 @@ func (l *lifecycle) drain(s os.Signal, signals host.Signals) int {
 		by = s.String()
 	}
 	began := time.Now()
-	l.keeping.exiting()
+	l.keeping.Leaving()
 	drained := l.d.drain()
 	l.log.Info("draining", "signal", by, "flows", l.d.Draining().AtStart, "deadline", cfg.Drain)
 	l.logNotifyError(l.d.manager.Stopping("draining", cfg.Drain))

@@ -46,7 +46,7 @@ func (d *daemon) memberNeeds(g *spec.Group, to spec.Endpoint) (missing confine.N
 	case len(never) > 0:
 		return nil, api.NewProblem(http.StatusConflict, fmt.Sprintf("the member needs %s, and members at run time get up to %d ports and nothing else beside what the configuration needs (sandbox)", never, confine.MaxAtRunTime),
 			"the member in the configuration, and a reload; or sandbox: {mode: off}")
-	case !d.keeping.up():
+	case !d.keeping.Up():
 		return nil, api.NewProblem(http.StatusConflict, more.Error(), "the member in the configuration, and a restart of the service; or keeper: {}, with which another worker takes over; or sandbox: {mode: off}")
 	}
 	return missing, nil
@@ -84,7 +84,7 @@ func (d *daemon) leaveMembers() {
 	}
 	c := d.confined
 	missing := c.held.Load().Missing(confine.Of(c.input(d.active.Load().Config)).AtRunTime(), nil)
-	if !d.keeping.inSandboxBefore() || !d.keeping.up() {
+	if !d.keeping.InSandboxBefore() || !d.keeping.Up() {
 		d.membersNotReplaced(&keeper.Upgrade{Reason: missing.String() + " is not granted to members at run time"})
 		return
 	}

@@ -174,7 +174,7 @@ func (d *daemon) openListeners() {
 	told := strings.ReplaceAll(err.Error(), "\n", "; ")
 	d.log.Error("listeners cannot be opened again; another attempt follows", "error", told)
 	d.event(slog.LevelError, "drain", "daemon", "listeners cannot be opened again: "+told)
-	if d.refusedBySandbox(err) && d.keeping.up() && !n.asked {
+	if d.refusedBySandbox(err) && d.keeping.Up() && !n.asked {
 		n.asked = true
 		d.background.Go(func() { d.makeGood("the end of the drain", told) })
 	}

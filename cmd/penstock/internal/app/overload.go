@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/budget"
+	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
@@ -37,7 +38,7 @@ func (d *daemon) startBudget(e *spec.Engine) *budget.Controller {
 	}
 	cfg := budget.Config{Engine: d.engine, Meter: m, Changed: d.overloadChanged, Limited: d.memoryLimited, KeepGoLimit: budget.GoLimitIsSet()}
 	for a := range cfg.Counts {
-		cfg.Counts[a] = d.kept.values.Word("overload." + budget.Action(a).String())
+		cfg.Counts[a] = d.keeping.Values.Word("overload." + budget.Action(a).String())
 	}
 	d.overloadCounts = cfg.Counts
 	return budget.Start(cfg)
@@ -88,13 +89,10 @@ const oomShare = 16 << 20
 
 // memoryLimited is called when the limit on memory is known, or has changed.
 func (d *daemon) memoryLimited(limit int64) {
-	if d.keeping != nil && d.keeping.oomScore != nil && limit > 0 {
-		preferAsVictim(d.keeping.oomScore, limit)
+	if score := d.keeping.OOMScore(); score != nil && limit > 0 {
+		preferAsVictim(score, limit)
 	}
 }
-
-// ownOOMScore is opened before the process is in its sandbox.
-const ownOOMScore = "/proc/self/oom_score_adj"
 
 // preferAsVictim raises the process's score for the OOM killer above the keeper's, by oomShare of the
 // limit. It is not lowered again: that may take a capability. proc(5), oom_score_adj.
@@ -111,7 +109,7 @@ func preferAsVictim(score io.Writer, limit int64) {
 		return
 	}
 	wanted := min(1000, keeper+int(min(1000, (1000*oomShare+limit-1)/limit)))
-	if now, err := of(ownOOMScore); err == nil && now < wanted {
+	if now, err := of(keeping.OwnOOMScore); err == nil && now < wanted {
 		io.WriteString(score, strconv.Itoa(wanted))
 	}
 }

@@ -71,7 +71,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 		err = fmt.Errorf("%w: %w", &needsMore{"the configuration", missing}, err)
 	}
 	if d.refusedBySandbox(err) {
-		if d.keeping.up() && !d.replacedInVain() {
+		if d.keeping.Up() && !d.replacedInVain() {
 			return d.reloadByAnother(ctx, by, told, err)
 		}
 		err = withoutReplacement(d.confined.explain(err))
@@ -90,7 +90,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 	defer d.reloads.mu.Unlock()
 	if err != nil {
 		d.reloads.bad++
-		d.kept.values.GoOn(reloadsBad, d.reloads.bad)
+		d.keeping.Values.GoOn(reloadsBad, d.reloads.bad)
 		problem := badConfig(err)
 		d.reloads.failed = &api.FailedReload{Time: time.Now(), Errors: problem.Errors}
 		for _, e := range strings.Split(config.Message(err), "\n") {
@@ -100,7 +100,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 		return api.Diff{}, problem
 	}
 	d.reloads.good++
-	d.kept.values.GoOn(reloadsGood, d.reloads.good)
+	d.keeping.Values.GoOn(reloadsGood, d.reloads.good)
 	d.reloads.failed = nil
 	d.level.Set(logs.LevelOf(cfg.Log.Level))
 	d.log.Info("reloaded", "by", by, "source", cfg.Source, "changes", len(told.Changes), "flows", told.Flows)
@@ -199,14 +199,14 @@ type laterKeys struct {
 // later returns the changed keys that a reload does not apply.
 func (d *daemon) later(diff config.Diff) (l laterKeys) {
 	worker := &l.service
-	if d.keeping.up() {
+	if d.keeping.Up() {
 		worker = &l.worker
 	}
 	for _, c := range slices.Concat(diff.Restart, diff.Settings) {
 		switch when := confine.WhenChanged(c.Key); {
 		case when == confine.NextService:
 			l.service = append(l.service, c.Key)
-		case when == confine.NextWorker, when == confine.ByKeeper && !d.keeping.up():
+		case when == confine.NextWorker, when == confine.ByKeeper && !d.keeping.Up():
 			*worker = append(*worker, c.Key)
 		}
 	}

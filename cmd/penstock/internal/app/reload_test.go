@@ -17,12 +17,13 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/fleet"
+	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
 // Of reloads at the same time, the one that read the configuration last is the one that stays.
 func TestReloadsKeepTheirOrder(t *testing.T) {
-	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, &spec.Config{Engine: spec.Engine{Loops: 1}}, nil, nil)
+	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, &spec.Config{Engine: spec.Engine{Loops: 1}}, keeping.Alone(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func TestReloadsKeepTheirOrder(t *testing.T) {
 // A reload that comes while the worker hands over, or ends, is not said to have failed: the configuration is good, and
 // the next worker reads it.
 func TestReloadDuringHandOver(t *testing.T) {
-	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, &spec.Config{Engine: spec.Engine{Loops: 1}}, nil, nil)
+	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, &spec.Config{Engine: spec.Engine{Loops: 1}}, keeping.Alone(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

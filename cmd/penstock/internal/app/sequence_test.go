@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
 	"github.com/penstock/penstock/cmd/penstock/internal/rules"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/internal/testnet"
@@ -262,16 +263,17 @@ func runSequence(t *testing.T, data []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.d, err = newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, cfg, nil, nil)
+	k, log := keeping.Alone(), slog.New(slog.DiscardHandler)
+	if err := k.Prepare(cfg, log); err != nil {
+		t.Fatal(err)
+	}
+	s.d, err = newDaemon(log, new(slog.LevelVar), func() int64 { return 0 }, cfg, k, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.d.close()
 	s.d.load = load
 	if err := s.d.apply(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.d.listenAdmin(&cfg.Admin); err != nil {
 		t.Fatal(err)
 	}
 	s.d.serveAdmin()

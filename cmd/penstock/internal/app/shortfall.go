@@ -23,7 +23,7 @@ import (
 //	its sandbox                      policy and paths are those of the keeper; a path that is gone is left out (sandbox.Report)
 //	sockets of listeners             are held; further ones, for more loops, are shared if they are refused (relay.Listener.Degraded)
 //	listeners that were not held     are left out, and closed until another worker
-//	their addresses                  a name has the address that it had (addressesBefore); a free port, too
+//	their addresses                  a name has the address that it had (keeping.Link.AddressesBefore); a free port, too
 //	permissions of paths, options    a refusal leaves them as they are
 //	the admin listener               is held; without it flows go on
 //	certificates of listeners        those that can be read; handshakes that need others fail until they can be

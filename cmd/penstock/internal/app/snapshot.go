@@ -25,7 +25,7 @@ var _ admin.Source = (*daemon)(nil)
 
 // Status returns the state of the daemon.
 func (d *snapshot) Status() api.Status {
-	f, stats := d.active.Load(), d.kept.values.Engine(d.engine.Stats())
+	f, stats := d.active.Load(), d.keeping.Values.Engine(d.engine.Stats())
 	s := api.Status{Version: version(), PID: os.Getpid(), Started: d.started, Config: d.configStatus(f)}
 	s.State, s.Hash = d.Draining().State, s.Config.Hash
 	points := d.points()
@@ -64,7 +64,7 @@ func (d *snapshot) Status() api.Status {
 	}
 	s.Overload = d.overload(&stats)
 	s.Paths = paths(points)
-	s.Keeper = d.keeping.status(&stats)
+	s.Keeper = d.keeping.Status(&stats)
 	s.Sandbox = d.confined.status()
 	s.Fleet = d.fleet.status()
 	return s
@@ -375,6 +375,6 @@ func (d *snapshot) Counters() admin.Counters {
 	c := admin.Counters{Points: d.points(), Engine: engine, Logs: logs}
 	d.reloads.mu.Lock()
 	defer d.reloads.mu.Unlock()
-	c.Reloads, c.FailedReloads = d.kept.values.GoOn(reloadsGood, d.reloads.good), d.kept.values.GoOn(reloadsBad, d.reloads.bad)
+	c.Reloads, c.FailedReloads = d.keeping.Values.GoOn(reloadsGood, d.reloads.good), d.keeping.Values.GoOn(reloadsBad, d.reloads.bad)
 	return c
 }

@@ -13,7 +13,7 @@ import (
 // Upgrade has the keeper replace this worker by one of another binary.
 func (d *daemon) Upgrade(ctx context.Context, u api.Upgrade, step func(api.UpgradeStep)) error {
 	k := d.keeping
-	if k == nil {
+	if !k.Present() {
 		return api.NewProblem(http.StatusConflict, "this daemon has no keeper, which could start another worker", "keeper: {} in the configuration, and a restart of the service")
 	}
 	up, err := k.Upgrade(ctx, u.Binary, u.DryRun, func(up keeper.Upgrade) {

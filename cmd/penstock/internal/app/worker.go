@@ -10,15 +10,10 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
-	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/budget"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
-	"github.com/penstock/penstock/cmd/penstock/internal/saved"
-	"github.com/penstock/penstock/cmd/penstock/internal/spec"
-	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
-	"github.com/penstock/penstock/keeper"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -26,121 +21,22 @@ import (
 // keeper kills it, and the flows continue as after a crash.
 const handOverTimeout = 5 * time.Second
 
-// manager returns where the state of the daemon goes: with a keeper, through it, because the service
-// manager listens to its main process only.
-func (k *keeping) manager() *systemd.Manager {
-	if k == nil {
-		return &systemd.Manager{}
-	}
-	return &systemd.Manager{Through: k.Notify}
-}
-
-// goesOn reports whether there were flows before this worker, so that it should start even with a
-// configuration that is older than the file. An upgrade can be refused instead.
-func (k *keeping) goesOn() bool {
-	return k != nil && (k.start.Reason == keeper.Crash || k.start.Reason == keeper.Rollback || k.start.Reason == keeper.Restart)
-}
-
-// replaced reports whether the worker before has asked for this one.
-func (k *keeping) replaced() bool { return k != nil && k.start.Reason == keeper.Restart }
-
-// unplanned reports whether the worker before has died.
-func (k *keeping) unplanned() bool {
-	return k != nil && (k.start.Reason == keeper.Crash || k.start.Reason == keeper.Rollback)
-}
-
-// giveUp is called when this worker cannot start. The first one then ends the keeper too, so that the
-// operator, or the service manager, gets the exit code. Of others the keeper learns why.
-func (k *keeping) giveUp(err error) {
-	switch {
-	case k == nil:
-	case k.first():
-		k.exiting()
-	default:
-		k.Failing(strings.ReplaceAll(strings.TrimPrefix(config.Message(err), "penstock: "), "\n", "; "))
-	}
-}
-
-// exiting is called at the beginning of a planned end.
-func (k *keeping) exiting() {
-	if k != nil {
-		k.Exiting()
-		for _, l := range k.admin {
-			admin.LeavePath(l, false)
-		}
-	}
-}
-
-// prepare says that this worker is able to run, waits until the one before has ended, and takes over
-// what that had.
-func (k *keeping) prepare(cfg *spec.Config, log *slog.Logger) error {
-	if k == nil {
-		return nil
-	}
-	info := "penstock " + k.version
-	if cfg.Source != "" {
-		info += ", configuration " + cfg.Source + ": good"
-	}
-	if err := relay.CheckHeld(k.engine); err != nil && !k.goesOn() {
-		return err // the worker before still runs, and all flows would be lost
-	}
-	if err := k.Prepared(info); err != nil {
-		return fmt.Errorf("prepare: %w", err)
-	}
-	k.start = k.Start()
-	k.take()
-	var err error
-	for _, d := range []struct {
-		to    **saved.Document
-		label string
-	}{{&k.config, labelConfig}, {&k.historyFile, labelHistory}, {&k.ended, labelEnded}} {
-		if *d.to, err = k.document(d.label); err != nil && (k.first() || *d.to == nil) {
-			return err
-		} else if err != nil { // flows are more important
-			log.Error("the next worker does not get what this one saves", "document", d.label, "error", err)
-		}
-	}
-	k.past = readHistory(k.historyFile)
-	if k.first() {
-		k.saveHistory() // its beginning
-	}
-	var damaged error
-	if k.counts, damaged, err = k.openCounters(); err != nil && k.first() {
-		return err
-	} else if err != nil {
-		log.Error("counters begin at 0 and end with this worker", "error", err)
-	}
-	if damaged != nil {
-		log.Error("counters begin at 0, because those of the worker before are damaged", "error", damaged)
-	}
-	k.kept = k.openKept(log)
-	for _, at := range cfg.Admin.Listen {
-		err := k.listenAdmin(at, cfg.Admin.Mode)
-		if err != nil && k.first() {
-			return err
-		} else if err != nil {
-			k.noAdmin = errors.Join(k.noAdmin, err)
-		}
-	}
-	return nil
-}
-
 // restore continues the flows of the worker before this one, and tells what became of them.
 func (d *daemon) restore() error {
 	k := d.keeping
-	if k == nil {
+	if !k.Present() {
 		return nil
 	}
 	cause := d.deathBefore()
 	r, err := d.engine.Restore(relay.RestoreConfig{Listener: d.goneListener})
 	switch {
-	case errors.Is(err, errors.ErrUnsupported) && k.first():
+	case errors.Is(err, errors.ErrUnsupported) && k.First():
 		return nil
 	case err != nil:
 		return fmt.Errorf("restore flows: %w", err)
 	}
 	crashed := d.hooks.Accounting.Counters().Settle(d.liveVolumes)
-	if k.first() {
+	if k.First() {
 		return nil
 	}
 	// Of the lost flows, those whose state could be decoded have ended in their series; the others are
@@ -150,7 +46,7 @@ func (d *daemon) restore() error {
 	r.Lost[relay.LossTLS] += tls
 	r.Lost[relay.LossUnsettled] += unsettled
 	w := api.WorkerStart{
-		Time: time.Now(), Reason: k.start.Reason.String(), Cause: cause, Version: k.version,
+		Time: time.Now(), Reason: k.Started().Reason.String(), Cause: cause, Version: version(),
 		Pause:         k.Start().Downtime.Seconds(),
 		RestoredFlows: api.RestoredFlows{Restored: int64(r.Flows), Holding: int64(r.Holding), Bytes: r.Bytes},
 	}
@@ -159,9 +55,8 @@ func (d *daemon) restore() error {
 			w.Lost = append(w.Lost, api.LostFlows{Reason: l.String(), Count: n})
 		}
 	}
-	young := k.diedYoung()
-	k.past.add(&w, &k.start.Starts)
-	k.saveHistory()
+	young := k.DiedYoung()
+	k.AddStart(&w)
 	d.tellStart(&w, young)
 	d.saveState(savedSources) // the event, should this worker die soon, too
 	d.endRemovedFlows()
@@ -171,23 +66,16 @@ func (d *daemon) restore() error {
 // deathBefore says how the worker before this one has ended. That it was the kernel's OOM killer shows in the count of those that it has
 // killed in the control group, which each worker leaves to the next one.
 func (d *daemon) deathBefore() string {
-	died := d.keeping.start.Died
+	died := d.keeping.Started().Died
 	kills, ok := budget.OOMKills("/")
 	if !ok {
 		return died.String()
 	}
-	before := d.kept.values.Word("oom-kills").Swap(kills + 1) // 0: it has not counted
+	before := d.keeping.Values.Word("oom-kills").Swap(kills + 1) // 0: it has not counted
 	if died.Signal == int(syscall.SIGKILL) && died.Why == "" && before != 0 && kills >= before {
 		died.Why = "the kernel's OOM killer"
 	}
 	return died.String()
-}
-
-// diedYoung reports whether the worker before has died soon after a change of the configuration for which it had taken over.
-// It is called before this start is added to the history.
-func (k *keeping) diedYoung() bool {
-	u, last := k.start.Upgrade, k.past.Last
-	return k.start.Reason == keeper.Crash && u.Restart && u.State == keeper.RolledBack && last != nil && last.Reason == keeper.Restart.String()
 }
 
 // tellStart logs the start of a worker after the first one. young is what diedYoung has reported.
@@ -237,7 +125,7 @@ func (d *daemon) liveVolumes(add func(*account.Series, account.Volume, account.V
 // channel receives when the keeper wants another worker to take over.
 func (d *daemon) serveKeeper() <-chan struct{} {
 	k := d.keeping
-	if k == nil {
+	if !k.Present() {
 		return nil
 	}
 	handOver := make(chan struct{}, 1)
@@ -250,7 +138,7 @@ func (d *daemon) serveKeeper() <-chan struct{} {
 	d.mu.Lock()
 	lacks := strings.Join(d.shortfall.lacks, "; ")
 	d.mu.Unlock()
-	if lacks != "" && k.unplanned() {
+	if lacks != "" && k.Unplanned() {
 		d.background.Go(func() { d.makeGood("crash", lacks) })
 	}
 	return handOver

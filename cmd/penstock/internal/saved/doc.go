@@ -7,20 +7,20 @@
 // In memory that the keeper holds:
 //
 //	what        written by                  when                          how versions meet                       bound
-//	config      app, keeping.saveConfig     after each apply              JSON; fields that are not known are     64 MiB, twice
+//	config      keeping, Link.SaveConfig    after each apply              JSON; fields that are not known are     64 MiB, twice
 //	                                                                      left out; if the text does not parse,
 //	                                                                      the one before is used
-//	state       app, daemon.saveState       when it has changed, at most  a number; another one is not read;      64 MiB, twice; 65,536
+//	state       keeping, Link.SaveState     when it has changed, at most  a number; another one is not read;      64 MiB, twice; 65,536
 //	                                        once a second; at the end     further fields are left out             sources of a listener,
 //	                                                                                                              256 events
-//	history     app, keeping.saveHistory    when a worker starts          JSON; if it does not parse, it begins   64 MiB, twice
+//	history     keeping, Link.AddStart      when a worker starts          JSON; if it does not parse, it begins   64 MiB, twice
 //	                                                                      anew
-//	ended       app, daemon.saveEnded       when a worker hands over      JSON; as history                        account.MaxRecent flows
+//	ended       keeping, Link.SaveEnded     when a worker hands over      JSON; as history                        account.MaxRecent flows
 //	counters    account, upstream, Values   in place, as they count       the names of tables and words; what     the rows of each table
 //	                                                                      fits is copied                          (counts.Layout)
 //	ledgers     relay, internal/ledger      in place, in each turn        version and feature bits; what cannot   a record for each flow
 //	                                                                      be read has its flows end
-//	a flow      app, flowState.encode       when it settles               names; bits for what is not always      what fits into the
+//	a flow      hooks, State.encode         when it settles               names; bits for what is not always      what fits into the
 //	                                                                      there; what is new comes last           record, or an arena
 //	policy      app, policyOf               before the sandbox            JSON of package earlykeeper             512 files, the keeper's
 //	                                                                                                              limit of a message

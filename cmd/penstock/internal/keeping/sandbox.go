@@ -1,4 +1,4 @@
-package app
+package keeping
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/confine"
@@ -21,7 +20,7 @@ import (
 // The keeper knows the policy of each worker (keeper.Worker.SetPolicy), and tells the next one, which is why that can be as confined as
 // the one before it without believing a word of it:
 //
-//	after a crash        ──enterBefore──▶ confined ──▶ what the worker before has left
+//	after a crash        ──EnterBefore──▶ confined ──▶ what the worker before has left
 //	planned, or first    ──▶ its own files ──▶ sockets, logs ──enter──▶ confined ──▶ flows
 //
 // A planned worker that finds no configuration of its own, because the file is broken or the registry is away, takes that of the worker before,
@@ -39,30 +38,31 @@ func sandboxBefore(policy string) (*earlykeeper.Policy, error) {
 	return p, nil
 }
 
-// modeOff is the mode of a worker without a sandbox.
-const modeOff = "off"
+// ModeOff is the mode of a worker without a sandbox.
+const ModeOff = "off"
 
-var errNotKnown = errors.New("the keeper does not know the sandbox of the worker before")
+// ErrNotKnown is returned by EnterBefore.
+var ErrNotKnown = errors.New("the keeper does not know the sandbox of the worker before")
 
-// trusts reports whether this process may act on what the worker before has written: that worker had no sandbox, or
+// Trusts reports whether this process may act on what the worker before has written: that worker had no sandbox, or
 // this one has the same. A keeper of an
 // earlier version knows of no sandboxes.
-func (k *keeping) trusts() bool {
-	return k == nil || k.first() || k.held != nil || !k.MayAsk() || k.before != nil && k.before.Mode == modeOff
+func (k *Link) Trusts() bool {
+	return k.First() || k.held != nil || !k.MayAsk() || k.before != nil && k.before.Mode == ModeOff
 }
 
-// enterBefore has this process enter the sandbox of the worker before, for good. It does nothing if that had none, or if it has entered.
-func (k *keeping) enterBefore() error {
-	if k.trusts() {
+// EnterBefore has this process enter the sandbox of the worker before, for good. It does nothing if that had none, or if it has entered.
+func (k *Link) EnterBefore() error {
+	if k.Trusts() {
 		return nil
 	}
 	if k.before == nil {
-		return errNotKnown
+		return ErrNotKnown
 	}
 	var p sandbox.Policy
 	err := json.Unmarshal(k.before.Sandbox, &p)
 	if err == nil {
-		k.held, err = enterSandbox(p)
+		k.held, err = EnterSandbox(p)
 	}
 	if err == nil {
 		err = k.SetPolicy("") // it stays the same
@@ -73,11 +73,14 @@ func (k *keeping) enterBefore() error {
 	return nil
 }
 
-// inSandboxBefore reports whether this process is in the sandbox of the worker before.
-func (k *keeping) inSandboxBefore() bool { return k != nil && k.held != nil }
+// Confined returns the sandbox of the worker before, if this process has entered it; nil: it has not.
+func (k *Link) Confined() *confine.Held { return k.held }
 
-// enterSandbox has this process enter a sandbox.
-func enterSandbox(p sandbox.Policy) (*confine.Held, error) {
+// InSandboxBefore reports whether this process is in the sandbox of the worker before.
+func (k *Link) InSandboxBefore() bool { return k.held != nil }
+
+// EnterSandbox has this process enter a sandbox.
+func EnterSandbox(p sandbox.Policy) (*confine.Held, error) {
 	// With cgo, the C library would load code for some lookups, which is refused then.
 	net.DefaultResolver.PreferGo = true
 	// What package x509 and package time read at their first use, from files that need no longer be readable then.
@@ -96,9 +99,9 @@ func enterSandbox(p sandbox.Policy) (*confine.Held, error) {
 // askTimeout is longer than the keeper's.
 const askTimeout = 10 * time.Second
 
-// asker returns a function that asks the keeper to open what this process may not open; nil: there is no keeper.
-func (k *keeping) asker(request func(path string) string) func(path string) (*os.File, error) {
-	if k == nil {
+// Asker returns a function that asks the keeper to open what this process may not open; nil: there is no keeper.
+func (k *Link) Asker(request func(path string) string) func(path string) (*os.File, error) {
+	if !k.Present() {
 		return nil
 	}
 	return func(path string) (*os.File, error) {
@@ -114,32 +117,4 @@ func (k *keeping) asker(request func(path string) string) func(path string) (*os
 		}
 		return os.NewFile(uintptr(fd), path), nil
 	}
-}
-
-// maxAsked bounds the files that the keeper may be asked for.
-const maxAsked = 512
-
-// policyOf returns what the keeper is to know of a process in a sandbox. files and folders are what it was configured by, certificates
-// folders of these; its paths are absolute.
-func policyOf(mode string, h *confine.Held, files, folders, certificates []string, logs []earlykeeper.Log) *earlykeeper.Policy {
-	absolute := func(list []string) (out []string) {
-		for _, path := range list {
-			if abs, err := filepath.Abs(path); path != "" && err == nil && len(out) < maxAsked && !slices.Contains(out, abs) {
-				out = append(out, abs)
-			}
-		}
-		return out
-	}
-	p := &earlykeeper.Policy{Mode: mode, Files: absolute(files), Folders: absolute(folders), Certificates: absolute(certificates), Logs: logs,
-		Confined: h.Report.Held(sandbox.Files), Write: slices.Clone(h.Policy.Write)}
-	for _, path := range h.Policy.Write { // the keeper compares where things really are
-		if real, err := filepath.EvalSymlinks(path); err == nil && !slices.Contains(p.Write, real) {
-			p.Write = append(p.Write, real)
-		}
-	}
-	if u := h.Policy.User; u != nil && h.Report.Held(sandbox.Credentials) {
-		p.Becomes, p.UID = true, u.UID
-	}
-	p.Sandbox, _ = json.Marshal(h.Policy) // paths and numbers
-	return p
 }

@@ -1,4 +1,4 @@
-package app
+package keeping
 
 import (
 	"encoding/json"
@@ -21,9 +21,9 @@ func FuzzBefore(f *testing.F) {
 		if cfg, err := parseSavedConfig(text); err == nil && cfg == nil {
 			t.Error("no configuration, and no error")
 		}
-		k := &keeping{lastConfigs: [][]byte{text}}
-		k.addressesBefore()
-		k.layersBefore()
+		k := &Link{lastConfigs: [][]byte{text}}
+		k.AddressesBefore()
+		k.LayersBefore()
 		var h history
 		if json.Unmarshal(text, &h) == nil {
 			h.add(&api.WorkerStart{Reason: "crash"}, &keeper.StartCounts{1, 2, 3})

@@ -1,4 +1,4 @@
-package app
+package keeping
 
 import (
 	"errors"
@@ -22,7 +22,7 @@ func counterLayouts() []counts.Layout {
 // openCounters returns the memory in which the worker before counted. If there is none, if it is damaged,
 // or if another version has arranged it differently, there is new memory, with the same counts as far
 // as possible; damaged memory is reported. After an error there is none. It is called before anybody counts.
-func (k *keeping) openCounters() (m *counts.Memory, damaged, err error) {
+func (k *Link) openCounters() (m *counts.Memory, damaged, err error) {
 	item, ok := k.others[labelCounters]
 	delete(k.others, labelCounters)
 	var old *keeper.Memory
@@ -73,9 +73,12 @@ func newCounters(m *counts.Memory, layouts []counts.Layout) (*keeper.Memory, *co
 	return memory, next, nil
 }
 
-// counters returns the daemon's counters, in memory that the keeper holds if there is one.
-func (k *keeping) counters() *account.Counters {
-	if k == nil || k.counts == nil {
+// CountsMemory returns the memory in which counters outlive this worker; nil: they are in the heap.
+func (k *Link) CountsMemory() *counts.Memory { return k.counts }
+
+// Counters returns the daemon's counters, in memory that the keeper holds if there is one.
+func (k *Link) Counters() *account.Counters {
+	if k.counts == nil {
 		return account.NewCounters()
 	}
 	return account.OpenCounters(k.counts.Table(account.Layout().Name))

@@ -1,4 +1,4 @@
-package app
+package keeping
 
 import (
 	"encoding/json"
@@ -63,7 +63,13 @@ func (h *history) add(w *api.WorkerStart, starts *keeper.StartCounts) {
 	}
 }
 
-func (k *keeping) saveHistory() {
+// AddStart adds the start of this worker to the history, which the next one goes on with.
+func (k *Link) AddStart(w *api.WorkerStart) {
+	k.past.add(w, &k.start.Starts)
+	k.saveHistory()
+}
+
+func (k *Link) saveHistory() {
 	text, err := json.Marshal(&k.past)
 	if err == nil {
 		err = k.historyFile.Write(text)
@@ -71,14 +77,14 @@ func (k *keeping) saveHistory() {
 	_ = err // the counts would begin anew with the next worker, which is not worth a failure
 }
 
-// status returns the state of the keeper for the API; nil: there is none.
-func (k *keeping) status(stats *relay.Stats) *api.Keeper {
-	if k == nil {
+// Status returns the state of the keeper for the API; nil: there is none.
+func (k *Link) Status(stats *relay.Stats) *api.Keeper {
+	if !k.Present() {
 		return nil
 	}
 	total := stats.Total()
 	s := &api.Keeper{
-		PID: k.start.Keeper, Up: k.up(), Since: k.past.Since, Worker: os.Getpid(), WorkerSince: k.began, Healthy: true,
+		PID: k.start.Keeper, Up: k.Up(), Since: k.past.Since, Worker: os.Getpid(), WorkerSince: k.Began, Healthy: true,
 		Flows: total.Kept, Errors: total.KeepErrors, Held: int64(k.Stats().Items), Total: k.past.Total, Pause: k.past.Pause, Last: k.past.Last,
 	}
 	if last := k.past.Last; last != nil && last.Reason == "upgrade" {
@@ -90,17 +96,4 @@ func (k *keeping) status(stats *relay.Stats) *api.Keeper {
 		s.Starts = append(s.Starts, api.StartCount{Reason: reason, Count: k.past.Starts[reason]})
 	}
 	return s
-}
-
-// up reports whether there is a keeper.
-func (k *keeping) up() bool {
-	if k == nil {
-		return false
-	}
-	select {
-	case <-k.Lost():
-		return false
-	default:
-		return true
-	}
 }

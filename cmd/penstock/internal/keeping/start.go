@@ -1,0 +1,138 @@
+package keeping
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/admin"
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/saved"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
+	"github.com/penstock/penstock/keeper"
+	"github.com/penstock/penstock/relay"
+)
+
+// Manager returns where the state of the daemon goes: with a keeper, through it, because the service
+// manager listens to its main process only.
+func (k *Link) Manager() *systemd.Manager {
+	if !k.Present() {
+		return &systemd.Manager{}
+	}
+	return &systemd.Manager{Through: k.Notify}
+}
+
+// GoesOn reports whether there were flows before this worker, so that it should start even with a
+// configuration that is older than the file. An upgrade can be refused instead.
+func (k *Link) GoesOn() bool {
+	return k.Present() && (k.start.Reason == keeper.Crash || k.start.Reason == keeper.Rollback || k.start.Reason == keeper.Restart)
+}
+
+// Replaced reports whether the worker before has asked for this one.
+func (k *Link) Replaced() bool { return k.start.Reason == keeper.Restart }
+
+// Unplanned reports whether the worker before has died.
+func (k *Link) Unplanned() bool {
+	return k.Present() && (k.start.Reason == keeper.Crash || k.start.Reason == keeper.Rollback)
+}
+
+// GiveUp is called when this worker cannot start. The first one then ends the keeper too, so that the
+// operator, or the service manager, gets the exit code. Of others the keeper learns why.
+func (k *Link) GiveUp(err error) {
+	if k.First() {
+		k.Leaving()
+		return
+	}
+	k.Failing(strings.ReplaceAll(strings.TrimPrefix(config.Message(err), "penstock: "), "\n", "; "))
+}
+
+// Leaving is called at the beginning of a planned end.
+func (k *Link) Leaving() {
+	k.Exiting()
+	for _, l := range k.admin {
+		admin.LeavePath(l, false)
+	}
+}
+
+// Prepare says that this worker is able to run, waits until the one before has ended, and takes over
+// what that had. It listens on the addresses of the admin listener.
+func (k *Link) Prepare(cfg *spec.Config, log *slog.Logger) error {
+	if k.Present() {
+		if err := k.takeOver(cfg, log); err != nil {
+			return err
+		}
+	}
+	for _, at := range cfg.Admin.Listen {
+		err := k.listenAdmin(at, cfg.Admin.Mode)
+		if err != nil && k.First() {
+			return err
+		} else if err != nil {
+			k.NoAdmin = errors.Join(k.NoAdmin, err)
+		}
+	}
+	return nil
+}
+
+// takeOver is the part of Prepare with a keeper.
+func (k *Link) takeOver(cfg *spec.Config, log *slog.Logger) error {
+	info := "penstock " + k.version
+	if cfg.Source != "" {
+		info += ", configuration " + cfg.Source + ": good"
+	}
+	if err := relay.CheckHeld(k.engine); err != nil && !k.GoesOn() {
+		return err // the worker before still runs, and all flows would be lost
+	}
+	if err := k.Prepared(info); err != nil {
+		return fmt.Errorf("prepare: %w", err)
+	}
+	k.start = k.Start()
+	k.take()
+	var err error
+	for _, d := range []struct {
+		to    **saved.Document
+		label string
+	}{{&k.config, labelConfig}, {&k.historyFile, labelHistory}, {&k.ended, labelEnded}} {
+		if *d.to, err = k.document(d.label); err != nil && (k.First() || *d.to == nil) {
+			return err
+		} else if err != nil { // flows are more important
+			log.Error("the next worker does not get what this one saves", "document", d.label, "error", err)
+		}
+	}
+	k.past = readHistory(k.historyFile)
+	if k.First() {
+		k.saveHistory() // its beginning
+	}
+	var damaged error
+	if k.counts, damaged, err = k.openCounters(); err != nil && k.First() {
+		return err
+	} else if err != nil {
+		log.Error("counters begin at 0 and end with this worker", "error", err)
+	}
+	if damaged != nil {
+		log.Error("counters begin at 0, because those of the worker before are damaged", "error", damaged)
+	}
+	k.openState(log)
+	return nil
+}
+
+// DiedYoung reports whether the worker before has died soon after a change of the configuration for which it had taken over.
+// It is called before this start is added to the history.
+func (k *Link) DiedYoung() bool {
+	u, last := k.start.Upgrade, k.past.Last
+	return k.start.Reason == keeper.Crash && u.Restart && u.State == keeper.RolledBack && last != nil && last.Reason == keeper.Restart.String()
+}
+
+// Up reports whether there is a keeper.
+func (k *Link) Up() bool {
+	if !k.Present() {
+		return false
+	}
+	select {
+	case <-k.Lost():
+		return false
+	default:
+		return true
+	}
+}

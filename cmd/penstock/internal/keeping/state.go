@@ -1,0 +1,184 @@
+package keeping
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/admit"
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/saved"
+	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
+)
+
+// state is what the daemon knows and goes on with in the next worker, apart from flows and counters: a document that is written when
+// something changes.
+type state struct {
+	file   *saved.Document // nil: nothing is saved
+	before State
+
+	mu      sync.Mutex // serializes SaveState
+	members json.RawMessage
+	saved   struct { // what was written
+		members, events uint64    // revisions
+		at              time.Time // of members
+	}
+}
+
+const labelState = "state"
+
+// openState reads what the worker before had, or begins anew. Nothing that goes wrong keeps the worker from starting.
+func (k *Link) openState(log *slog.Logger) {
+	if k.counts != nil {
+		k.Values = saved.NewValues(k.counts.Table(saved.ValuesLayout.Name))
+	}
+	var err error
+	if k.state.file, err = k.document(labelState); err == nil {
+		k.state.before, err = readState(k.state.file)
+	}
+	if err != nil {
+		log.Warn("what the worker before knew of members cannot be used", "error", err)
+	}
+}
+
+// Before returns what the worker before knew.
+func (k *Link) Before() *State { return &k.state.before }
+
+// State is the document of what the daemon knows. A version that knows more adds fields, and one
+// that knows less ignores them.
+type State struct {
+	Version int               `json:"version"`
+	Members upstream.SavedSet `json:"members"`
+	Rest
+}
+
+// Rest is the state without what is known about members, which is large where there are many, and
+// seldom changes.
+type Rest struct {
+	Started time.Time                    `json:"started"` // of the service, not of a worker
+	Total   *admit.SavedLimits           `json:"total,omitempty"`
+	Limits  map[string]admit.SavedLimits `json:"limits,omitempty"` // by listener
+	Events  []api.Event                  `json:"events,omitempty"`
+	Failed  *api.FailedReload            `json:"failed_reload,omitempty"` // the last one, if it failed
+}
+
+const stateVersion = 1
+
+// readState reads the document that a worker before this one has written.
+func readState(d *saved.Document) (s State, err error) {
+	text, err := d.Read()
+	if errors.Is(err, saved.ErrNoDocument) {
+		return s, nil
+	}
+	if err == nil {
+		s, err = parseState(text)
+	}
+	return s, err
+}
+
+func parseState(text []byte) (s State, err error) {
+	if err := json.Unmarshal(text, &s); err != nil {
+		return State{}, err
+	}
+	if s.Version != stateVersion {
+		return State{}, fmt.Errorf("version %d of the state; known: %d", s.Version, stateVersion)
+	}
+	if s.Started.After(time.Now()) {
+		s.Started = time.Time{}
+	}
+	return s, nil
+}
+
+// RestoreLimits continues the rates of a listener, once.
+func (k *Link) RestoreLimits(listener string, g *admit.Controller) {
+	if s, ok := k.state.before.Limits[listener]; ok {
+		delete(k.state.before.Limits, listener)
+		g.RestoreLimits(s, time.Now())
+	}
+}
+
+// RestoreTotal continues the rate of all listeners, once.
+func (k *Link) RestoreTotal(t *admit.Total) {
+	if s := k.state.before.Total; s != nil {
+		k.state.before.Total = nil
+		t.RestoreLimits(*s, time.Now())
+	}
+}
+
+// Intervals of the document: when something has changed, and when not, because the times of checks do
+// not count as changes.
+const (
+	saveAnyway = 30 * time.Second
+	saveLarge  = 256 << 10 // bytes of the text of members, from which on saving is delayed
+	saveShare  = 50        // by so many times what the last one took
+	saveWait   = 10 * time.Second
+)
+
+// SavesState reports whether the state is saved.
+func (k *Link) SavesState() bool { return k.state.file != nil }
+
+// NextSave returns when the next save may begin after one that has ended now: members of large groups
+// that change all the time take at most a part of the time.
+func (k *Link) NextSave(start time.Time) time.Time {
+	s := &k.state
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if len(s.members) < saveLarge {
+		return now
+	}
+	return now.Add(min(saveShare*now.Sub(start), saveWait))
+}
+
+// StateIsOld reports whether what was saved last is not what members and events are now, by their revisions, or was saved long ago.
+func (k *Link) StateIsOld(members, events uint64) bool {
+	s := &k.state
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return members != s.saved.members || events != s.saved.events || time.Since(s.saved.at) >= saveAnyway
+}
+
+// SaveState writes the document. With all, members are written also if they have not changed. rest returns the rest of it, and the
+// revision of its events.
+func (k *Link) SaveState(set *upstream.Set, all bool, rest func(now time.Time) (Rest, uint64)) error {
+	s := &k.state
+	if s.file == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	r, events := rest(now)
+	err := s.updateMembers(set, now, all)
+	var text []byte
+	if err == nil {
+		text, err = json.Marshal(struct {
+			Version int             `json:"version"`
+			Members json.RawMessage `json:"members"`
+			Rest
+		}{stateVersion, s.members, r})
+	}
+	if err == nil {
+		err = s.file.Write(text)
+	}
+	if err == nil {
+		s.saved.events = events
+	}
+	return err
+}
+
+// updateMembers encodes what is known about members, if it has changed.
+func (s *state) updateMembers(set *upstream.Set, now time.Time, anyway bool) error {
+	revision := set.Revision() // before the reading: what changes meanwhile is written next time
+	if revision == s.saved.members && now.Sub(s.saved.at) < saveAnyway && !anyway {
+		return nil
+	}
+	text, err := json.Marshal(set.Save())
+	if err == nil {
+		s.members, s.saved.members, s.saved.at = text, revision, now
+	}
+	return err
+}

@@ -36,7 +36,7 @@ import (
 // everything that needs privileges was opened, and before anything is read from clients, members or name servers. A nil
 // *confinement has none, as in tests, which share their process.
 //
-//	(privileged) ──enter, or keeping.enterBefore──▶ confined ──a configuration that needs more──▶ another worker, or refused
+//	(privileged) ──enter, or keeping.Link.EnterBefore──▶ confined ──a configuration that needs more──▶ another worker, or refused
 type confinement struct {
 	source    *config.Source // nil: there is none, and no reload
 	paths     []string       // of the command line

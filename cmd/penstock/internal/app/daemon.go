@@ -2,16 +2,13 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"log/slog"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
@@ -163,139 +160,6 @@ func engineConfig(e *spec.Engine) relay.Config {
 		Loops: loops, Dedicated: true, MaxPipes: e.Pipes,
 		NoGSO: e.NoGSO, NoGRO: e.NoGRO, MaxDatagramFlows: e.MaxFlows, MaxNewDatagramFlows: e.MaxNewFlows,
 	}
-}
-
-// apply makes cfg the running configuration, as a whole or not at all. New sockets are bound
-// before anything changes; on an error nothing has changed. When the first one is bound, this process enters its
-// sandbox: nobody was accepted, and nothing was asked, before. The end of ctx ends lookups of
-// listeners' names.
-func (d *daemon) apply(ctx context.Context, cfg *spec.Config) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.checkNeeds(cfg); err != nil {
-		return err
-	}
-	if err := d.checkAdmin(&cfg.Admin); err != nil {
-		return err
-	}
-	var others host.Ports
-	if d.active.Load().since.IsZero() && d.keeping.First() { // later, some are this daemon's
-		others = host.PortsInUse()
-	}
-	bound, err := d.bindListeners(ctx, cfg.Listeners)
-	own := cycle.NewListeners(cfg.Listeners, func(l *spec.Listener) (list []relay.Addr) {
-		for _, b := range bindKeysOf(l) {
-			if p := bound[b]; p != nil {
-				list = append(list, p.Addr())
-			}
-		}
-		return list
-	})
-	if err == nil {
-		err = d.goWithout(cycle.Check(own, cfg.Listeners))
-	}
-	if err == nil {
-		err = d.goWithout(checkCapabilities(cfg.Groups))
-	}
-	var servers map[string]*certs.Server
-	if err == nil {
-		servers, err = d.openCertificates(cfg)
-	}
-	if err == nil {
-		err = d.goWithout(d.checkClientFiles(cfg))
-	}
-	if err == nil {
-		err = d.hooks.Accounting.Configure(cfg, d.shortfall.accepted)
-	}
-	if err == nil {
-		err = d.confine(cfg, bound)
-	}
-	if err != nil {
-		d.closeListeners(bound, d.bound)
-		return err
-	}
-	d.sharedPorts(bound, others)
-	old, configured := d.active.Load(), cfg
-	if !old.since.IsZero() {
-		cfg = keepUntilRestart(old.Config, cfg)
-	}
-	next := &activeConfig{Config: cfg, since: time.Now(), total: admit.NewTotal(cfg.Limits, old.total), plans: map[string]*hooks.Plan{}, ownListeners: own}
-	d.keeping.RestoreTotal(next.total)
-	// Removed groups serve until no listener leads to them.
-	leaving := removedGroups(old.Config, cfg)
-	d.fleet.expect(cfg)
-	d.switching.Lock()
-	d.clients.Set((&spec.Config{Groups: append(slices.Clip(cfg.Groups), leaving...)}).ClientTLS())
-	d.set.Apply(append(slices.Clip(cfg.Groups), leaving...))
-	for _, l := range cfg.Listeners {
-		// Counts of limits are kept with the sockets, or if all are new, with the name.
-		var gate *admit.Controller
-		keys := bindKeysOf(l)
-		for _, b := range keys {
-			if p := bound[b]; p == nil {
-				continue
-			} else if was := p.Plan.Load(); was != nil {
-				gate = was.Gate
-				break
-			}
-		}
-		if was := old.plans[l.Name]; gate == nil && was != nil {
-			gate = was.Gate
-		}
-		gate = admit.NewController(next.total, l, gate)
-		d.keeping.RestoreLimits(l.Name, gate)
-		s := hooks.NewPlan(l, gate, d.set, d.clients, d.hooks.Accounting.Counters())
-		s.Certs = servers[l.Name]
-		next.plans[l.Name] = s
-		d.usePlan(l, s, bound)
-	}
-	d.active.Store(next)
-	if len(leaving) > 0 {
-		d.set.Apply(cfg.Groups)
-		d.clients.Set(cfg.ClientTLS())
-	}
-	d.switching.Unlock()
-	gone := d.bound
-	d.bound = bound
-	d.closeListeners(gone, bound)
-	d.updateCycles()
-	d.endRemovedFlows()
-	d.fleet.use(cfg)
-	if err := d.keeping.UseTimes(cfg.Keeper); err != nil {
-		d.log.Warn("the keeper does not know the present times", "error", err)
-	}
-	if err := d.keeping.SaveConfig(configured, d.addressesToKeep(configured, bound)); err != nil {
-		d.log.Warn("the keeper does not have the present configuration", "error", err)
-	}
-	return nil
-}
-
-// checkCapabilities tries the socket options of groups that need a capability: without it every
-// flow would fail.
-func checkCapabilities(groups []*spec.Group) error {
-	for _, g := range groups {
-		if err := host.CheckSocketOptions(&g.Dial); err != nil {
-			if errors.Is(err, syscall.EPERM) {
-				err = fmt.Errorf("%w; allowed: with CAP_NET_ADMIN", err)
-			}
-			return fmt.Errorf("group %s: %w", g.Name, err)
-		}
-	}
-	return nil
-}
-
-// removedGroups returns the groups of old that next does not have.
-func removedGroups(old, next *spec.Config) (gone []*spec.Group) {
-	names := map[string]bool{}
-	for _, g := range next.Groups {
-		names[g.Name] = true
-	}
-	for _, g := range old.Groups {
-		if !names[g.Name] {
-			gone = append(gone, g)
-		}
-	}
-	return gone
 }
 
 // waitForLookups waits until every member's name has been looked up once, for at most the given

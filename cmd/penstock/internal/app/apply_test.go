@@ -1,0 +1,78 @@
+package app
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// Each stage says why it is where it is, and all that can fail come before all that change something.
+func TestStages(t *testing.T) {
+	names := map[string]bool{}
+	committed := ""
+	for _, s := range stages() {
+		if s.name == "" || s.place == "" || names[s.name] || s.prepare == nil && s.commit == nil || s.undo != nil && s.prepare == nil {
+			t.Errorf("%+v", s)
+		}
+		names[s.name] = true
+		if s.prepare != nil && committed != "" {
+			t.Errorf("%s is prepared after %s, which cannot be undone", s.name, committed)
+		}
+		if s.prepare == nil {
+			committed = s.name
+		}
+	}
+}
+
+// Wherever a configuration fails, the one before goes on, with its sockets, and nothing of the new one is left; once nothing fails, it
+// is the running one.
+func TestApplyAsAWhole(t *testing.T) {
+	parse := func(text string) *spec.Config {
+		t.Helper()
+		cfg, err := config.Parse("test", []byte("engine: {loops: 1}\n"+text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	first := parse("listeners: {one: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}}")
+	second := parse("listeners: {one: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}, two: {listen: 'tcp://127.0.0.1:0', to: g}}\ngroups: {g: {members: ['tcp://127.0.0.1:9']}}")
+	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, first, keeping.Alone(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	if err := d.apply(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	running, socket := d.active.Load(), d.bound[bindKeyOf(first.Listeners[0], 0)]
+	list := stages()
+	wrong := errors.New("wrong")
+	for n := range list {
+		if list[n].prepare == nil {
+			break
+		}
+		failing := append(append([]stage(nil), list[:n+1]...), stage{name: "wrong", prepare: func(*application) error { return wrong }})
+		if err := d.applyStages(t.Context(), second, failing); !errors.Is(err, wrong) {
+			t.Fatalf("after %s: %v", list[n].name, err)
+		}
+		if d.active.Load() != running || len(d.bound) != 1 || d.bound[bindKeyOf(first.Listeners[0], 0)] != socket || d.set.Group("g") != nil {
+			t.Errorf("after %s the configuration before does not go on as it was", list[n].name)
+		}
+	}
+	if err := d.apply(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, l := range d.active.Load().Listeners {
+		names = append(names, l.Name)
+	}
+	if len(d.bound) != 2 || strings.Join(names, " ") != "one two" || d.bound[bindKeyOf(first.Listeners[0], 0)] != socket {
+		t.Errorf("%q, %d sockets", names, len(d.bound))
+	}
+}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
-	"github.com/penstock/penstock/cmd/penstock/internal/budget"
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/cycle"
@@ -31,52 +30,67 @@ import (
 // A daemon is the engine and the packages around it, with a running configuration.
 //
 //	newDaemon ──▶ apply ──▶ apply (a reload) ... ──▶ drain ──▶ close
+//
+// Its fields are in groups by who may touch them.
 type daemon struct {
-	log   *slog.Logger
-	level *slog.LevelVar
-	// load reads the configuration; nil: there is no file.
-	load      func() (*spec.Config, config.Warnings, error)
-	started   time.Time
-	engine    *relay.Engine
-	set       *upstream.Set
-	clients   *certs.Clients // TLS towards members
-	hooks     *hooks.Hooks   // what is done with flows
-	ends      *endSchedule
+	given
+	parts
+	changing
+	stopping
+}
+
+// given is what a daemon is made with. It is set before the first configuration is applied, and anybody may read it.
+type given struct {
+	log     *slog.Logger
+	level   *slog.LevelVar
+	started time.Time                                     // the first worker of the service
+	load    func() (*spec.Config, config.Warnings, error) // reads the configuration; nil: there is no file
+	remotes *sources.Remotes                              // what of it is in registries
+	manager *systemd.Manager
+	// inherited are the sockets of the service manager.
 	inherited *systemd.Sockets
-	manager   *systemd.Manager
 	keeping   *keeping.Link
-	events    *admin.Events
-	server    *admin.Server // nil: there is no admin listener
-	active    atomic.Pointer[activeConfig]
-	shutdown  shutdown
-	reloads   reloads
-	remotes   *sources.Remotes
-	answers   *answersFile // nil: the last good answers are not kept on disk
-	removals  removals
 	confined  *confinement // nil: this process gives up nothing
 	// certificateOptions say how certificates are read.
 	certificateOptions certs.Options
 	// endedBefore returns the flows that ended in the worker before this one.
 	endedBefore func() keeping.Ended
-	// budget measures memory; nil: it has no limit. overloadCounts are what its actions have done.
-	budget         *budget.Controller
-	overloadCounts [budget.NumActions]*atomic.Int64
+}
 
-	closing    chan struct{}  // closed by close
-	background sync.WaitGroup // goroutines that end when closing is closed
+// parts are what the daemon is made of. They are made once, and each may be used by anybody at any time.
+type parts struct {
+	engine   *relay.Engine
+	set      *upstream.Set
+	clients  *certs.Clients // TLS towards members
+	hooks    *hooks.Hooks   // what is done with flows
+	ends     *endSchedule
+	events   *admin.Events
+	server   *admin.Server // nil: there is no admin listener
+	fleet    *fleetPart
+	answers  *answersFile // nil: the last good answers are not kept on disk
+	memory   memory
+	removals removals
+	reloads  reloads
+	active   atomic.Pointer[activeConfig]
+}
 
-	drainedWord *atomic.Int64 // whether the fleet's operator has drained this relay; see nodeDrain
-	fleet       *fleetPart
-
-	shortfall shortfall
-
+// changing is what a change of the configuration changes beside the running configuration itself. Who holds mu may touch it.
+type changing struct {
 	mu        sync.Mutex // serializes changes
 	bound     map[bindKey]*hooks.Socket
 	nodeDrain nodeDrain
+	shortfall shortfall
 
 	// switching is held while groups and listeners of one configuration give way to those of the next; mu may be held
 	// before it. Who must not see some of both holds it for reading.
 	switching sync.RWMutex
+}
+
+// stopping is how the daemon ends: the goroutine of the lifecycle begins it, and everybody else waits for it.
+type stopping struct {
+	shutdown   shutdown
+	closing    chan struct{}  // closed by close
+	background sync.WaitGroup // goroutines that end when closing is closed
 }
 
 // An activeConfig is the running configuration and what was built from it.
@@ -92,8 +106,10 @@ type activeConfig struct {
 // the number of log lines dropped; c is the sandbox that the process will enter.
 func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, cfg *spec.Config, k *keeping.Link, c *confinement) (*daemon, error) {
 	d := &daemon{
-		log: log, level: level, started: time.Now(), keeping: k, manager: k.Manager(), bound: map[bindKey]*hooks.Socket{},
-		events: &admin.Events{}, shutdown: shutdown{requested: make(chan struct{})}, closing: make(chan struct{}), removals: removals{wake: make(chan struct{}, 1)},
+		given:    given{log: log, level: level, started: time.Now(), keeping: k, manager: k.Manager()},
+		parts:    parts{events: &admin.Events{}, removals: removals{wake: make(chan struct{}, 1)}},
+		changing: changing{bound: map[bindKey]*hooks.Socket{}},
+		stopping: stopping{shutdown: shutdown{requested: make(chan struct{})}, closing: make(chan struct{})},
 	}
 	var err error
 	if d.inherited, err = systemd.Inherit(); err != nil {
@@ -110,8 +126,8 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 		d.started = d.keeping.Before().Started
 	}
 	d.endedBefore = sync.OnceValue(k.EndedBefore)
-	d.drainedWord = d.keeping.Values.Word("fleet.drained")
-	d.nodeDrain.closed = d.drainedWord.Load() == drainClosed
+	d.nodeDrain.word = d.keeping.Values.Word("fleet.drained")
+	d.nodeDrain.closed = d.nodeDrain.word.Load() == drainClosed
 	d.fleet = newFleetPart(d, cfg.Node)
 	d.events.Restore(d.keeping.Before().Events)
 	if n := len(d.engine.Stats().Loops); n < engine.Loops {
@@ -120,7 +136,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	if k.NoAdmin != nil {
 		d.lack(k.NoAdmin)
 	}
-	d.budget = d.startBudget(&cfg.Engine)
+	d.memory.budget = d.startBudget(&cfg.Engine)
 	d.hooks = &hooks.Hooks{
 		Accounting: hooks.NewAccounting(log, logDropped, k.Counters(), d.keeping.Values, k.Asker(earlykeeper.Append)),
 		TLS:        hooks.NewTLSFlows(d.keeping.Values),
@@ -293,7 +309,7 @@ func (d *daemon) reopen() {
 func (d *daemon) close() {
 	d.closeAdmin(time.Second)
 	d.keeping.Close()
-	d.budget.Close()
+	d.memory.budget.Close()
 	d.stopNodeDrain()
 	close(d.closing)
 	d.background.Wait()

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
@@ -23,14 +24,15 @@ import (
 // The next worker goes on with the same state. Flows of UDP have sockets of their own while their listener is closed,
 // which end with the worker; so the next one opens that listener for them, and closes it again.
 type nodeDrain struct {
-	since  time.Time // when the order came; zero: there is none
+	word   *atomic.Int64 // which of the states, which the next worker finds, and anybody may read
+	since  time.Time     // when the order came; zero: there is none
 	timer  *time.Timer
 	closed bool                  // the listeners are
 	asked  bool                  // for another worker, because this one cannot open some again
 	ports  map[string]relay.Addr // of listeners that ask for a free port, which they get again
 }
 
-// The values of daemon.drainedWord.
+// The values of nodeDrain.word.
 const (
 	drainServing   = iota
 	drainAccepting // not ready, still accepting
@@ -41,7 +43,7 @@ const (
 const drainRetry = 5 * time.Second
 
 // drained reports whether the relay takes no new flows because it was ordered so.
-func (d *daemon) drained() bool { return d.drainedWord.Load() != drainServing }
+func (d *daemon) drained() bool { return d.nodeDrain.word.Load() != drainServing }
 
 // setNodeDrain begins or ends the drain of the relay.
 func (d *daemon) setNodeDrain(on bool, by, why string) {
@@ -57,7 +59,7 @@ func (d *daemon) setNodeDrain(on bool, by, why string) {
 	}
 	if !on {
 		n.since = time.Time{}
-		d.drainedWord.Store(drainServing)
+		d.nodeDrain.word.Store(drainServing)
 		d.log.Info("new flows again: the order to drain was taken back")
 		d.event(slog.LevelInfo, "drain", "daemon", "new flows again: the order to drain was taken back")
 		if n.closed {
@@ -67,7 +69,7 @@ func (d *daemon) setNodeDrain(on bool, by, why string) {
 	}
 	again := d.drained() // the worker before was; see goOnDraining
 	if !again {
-		d.drainedWord.Store(drainAccepting)
+		d.nodeDrain.word.Store(drainAccepting)
 	}
 	n.since = time.Now()
 	message := "no new flows: the fleet's operator has drained this relay"
@@ -133,7 +135,7 @@ func (d *daemon) closeDrained() {
 	if n.ports == nil {
 		n.ports = map[string]relay.Addr{}
 	}
-	d.drainedWord.Store(drainClosed)
+	d.nodeDrain.word.Store(drainClosed)
 	stay := map[bindKey]*hooks.Socket{}
 	for key, p := range d.bound {
 		if key.inherit != "" {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/budget"
@@ -27,6 +28,12 @@ func (d *daemon) overload(stats *relay.Stats) (o api.Overload) {
 // resourceMemory is the name of memory among the resources.
 const resourceMemory = "memory"
 
+// memory is what is done about the limit on memory.
+type memory struct {
+	budget *budget.Controller               // measures it; nil: it has no limit
+	counts [budget.NumActions]*atomic.Int64 // what its actions have done
+}
+
 // startBudget starts to measure memory, if it is limited, or may be. It returns nil otherwise.
 func (d *daemon) startBudget(e *spec.Engine) *budget.Controller {
 	if e.Memory == spec.MemoryNone {
@@ -40,16 +47,16 @@ func (d *daemon) startBudget(e *spec.Engine) *budget.Controller {
 	for a := range cfg.Counts {
 		cfg.Counts[a] = d.keeping.Values.Word("overload." + budget.Action(a).String())
 	}
-	d.overloadCounts = cfg.Counts
+	d.memory.counts = cfg.Counts
 	return budget.Start(cfg)
 }
 
 // memoryOverload adds the rows of memory, if there is a limit.
 func (d *daemon) memoryOverload(o *api.Overload, stats *relay.Stats) {
-	if d.budget == nil {
+	if d.memory.budget == nil {
 		return
 	}
-	s := d.budget.State()
+	s := d.memory.budget.State()
 	if s.Limit == 0 && s.Err == nil {
 		return
 	}
@@ -59,7 +66,7 @@ func (d *daemon) memoryOverload(o *api.Overload, stats *relay.Stats) {
 	}
 	o.Resources = append(o.Resources, r)
 	for a := range budget.Action(budget.NumActions) {
-		row := api.OverloadAction{Name: a.String(), Resource: resourceMemory, Threshold: a.Threshold(), Active: s.Active[a], Count: d.overloadCounts[a].Load()}
+		row := api.OverloadAction{Name: a.String(), Resource: resourceMemory, Threshold: a.Threshold(), Active: s.Active[a], Count: d.memory.counts[a].Load()}
 		if a == budget.NoDatagramFlows {
 			total := stats.Total()
 			row.Count = total.Datagrams.Dropped[relay.DropOverload]
@@ -78,7 +85,7 @@ func (d *daemon) overloadChanged(a budget.Action, active bool, r budget.Reading)
 		level, what = slog.LevelInfo, "ends"
 	}
 	d.log.Log(context.Background(), level, "overload", "action", a.String(), "active", active, "resource", resourceMemory, "use", r.Use, "limit", r.Limit,
-		"limited_by", r.Source, "count", d.overloadCounts[a].Load())
+		"limited_by", r.Source, "count", d.memory.counts[a].Load())
 	d.event(level, "overload", resourceMemory, fmt.Sprintf("%s %s at %.0f%% of the limit", a, what, 100*r.Pressure))
 }
 

@@ -14,20 +14,6 @@ import (
 
 // Certificates of listeners.
 
-// certificateFiles returns the files and folders of certificates that a configuration names.
-func certificateFiles(cfg *spec.Config) (files, folders []string) {
-	for _, l := range cfg.Listeners {
-		if l.TLS != nil {
-			more, in := l.TLS.Files()
-			files, folders = append(files, more...), append(folders, in...)
-		}
-	}
-	for _, t := range cfg.ClientTLS() {
-		files = append(files, t.CA, t.Cert, t.Key)
-	}
-	return files, folders
-}
-
 // openCertificates reads the certificates of a configuration's listeners, by name. Warnings were told when the configuration was read.
 func (d *daemon) openCertificates(cfg *spec.Config) (map[string]*certs.Server, error) {
 	servers := map[string]*certs.Server{}

@@ -20,6 +20,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
+	"github.com/penstock/penstock/cmd/penstock/internal/sandboxed"
 	"github.com/penstock/penstock/cmd/penstock/internal/sources"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
@@ -50,7 +51,7 @@ type given struct {
 	// inherited are the sockets of the service manager.
 	inherited *systemd.Sockets
 	keeping   *keeping.Link
-	confined  *confinement // nil: this process gives up nothing
+	confined  *sandboxed.Process // nil: this process gives up nothing
 	// certificateOptions say how certificates are read.
 	certificateOptions certs.Options
 	// endedBefore returns the flows that ended in the worker before this one.
@@ -104,7 +105,7 @@ type activeConfig struct {
 
 // newDaemon returns a daemon without a configuration. The caller must close it. logDropped returns
 // the number of log lines dropped; c is the sandbox that the process will enter.
-func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, cfg *spec.Config, k *keeping.Link, c *confinement) (*daemon, error) {
+func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, cfg *spec.Config, k *keeping.Link, c *sandboxed.Process) (*daemon, error) {
 	d := &daemon{
 		given:    given{log: log, level: level, started: time.Now(), keeping: k, manager: k.Manager()},
 		parts:    parts{events: &admin.Events{}, removals: removals{wake: make(chan struct{}, 1)}},
@@ -117,7 +118,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	}
 	engine := engineConfig(&cfg.Engine)
 	engine.Keep = k.KeepConfig(cfg.Keeper)
-	engine.User = c.socketUser(cfg)
+	engine.User = c.SocketUser(cfg)
 	if d.engine, err = relay.New(engine); err != nil {
 		d.inherited.Close()
 		return nil, err
@@ -140,15 +141,15 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.hooks = &hooks.Hooks{
 		Accounting: hooks.NewAccounting(log, logDropped, k.Counters(), d.keeping.Values, k.Asker(earlykeeper.Append)),
 		TLS:        hooks.NewTLSFlows(d.keeping.Values),
-		Sandbox:    c.current(),
+		Sandbox:    c.Current(),
 	}
 	d.certificateOptions.Ask = k.Asker(earlykeeper.Read)
 	d.ends = newEndSchedule(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
 	d.answers = newAnswersFile(cfg.Node.State, log)
 	d.clients = certs.NewClients(d.certificateOptions, d.tellFiles)
 	d.set = upstream.NewSet(upstream.Options{Clients: d.clients, CertificateExpires: d.certificateExpires, MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: host.DialControl, MemberRemoved: d.memberRemoved,
-		Explain:    func(err error) error { return d.confined.explain(err) },
-		Permit:     func(to spec.Endpoint) bool { return d.confined.permits(to) },
+		Explain:    func(err error) error { return d.confined.Explain(err) },
+		Permit:     func(to spec.Endpoint) bool { return d.confined.Permits(to) },
 		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, LastGood: d.answers.read(), Share: d.fleet.share, Counts: k.CountsMemory(), Saved: &d.keeping.Before().Members})
 	d.hooks.Clients, d.hooks.Groups = d.clients, d.set
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: cycle.NewListeners(nil, nil)})

@@ -16,7 +16,7 @@ import (
 // What a configuration names on this host: certificates, keys, logs, its own addresses.
 
 // gaveUp reports whether this process is in its sandbox, so that another one may be able to read what it cannot.
-func (d *daemon) gaveUp() bool { return d.confined != nil && d.confined.held.Load() != nil }
+func (d *daemon) gaveUp() bool { return d.confined.Held() != nil }
 
 // checkClientFiles returns an error if this process may not read what TLS towards members names, after it gave that up.
 func (d *daemon) checkClientFiles(cfg *spec.Config) (err error) {
@@ -37,7 +37,7 @@ func (d *daemon) checkClientFiles(cfg *spec.Config) (err error) {
 func (d *daemon) explained(problems certs.Problems) certs.Problems {
 	for i := range problems {
 		var refused *confine.RefusedError
-		if errors.As(d.confined.explain(problems[i].Err), &refused) {
+		if errors.As(d.confined.Explain(problems[i].Err), &refused) {
 			problems[i].Text += refused.Why()
 		}
 	}

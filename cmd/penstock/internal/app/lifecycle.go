@@ -22,6 +22,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
 	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/cmd/penstock/internal/rules"
+	"github.com/penstock/penstock/cmd/penstock/internal/sandboxed"
 	"github.com/penstock/penstock/cmd/penstock/internal/sources"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
@@ -248,9 +249,9 @@ func warn(log *slog.Logger, warnings config.Warnings) {
 // start starts a daemon. The end of ctx ends lookups of names.
 func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	if err = l.keeping.Prepare(cfg, l.log); err == nil {
-		confined := newConfinement(l.source, l.keeping, &l.held)
+		confined := sandboxed.New(l.source, l.keeping, &l.held)
 		if l.d, err = newDaemon(l.log, &l.level, l.lines.DroppedLines, cfg, l.keeping, confined); err == nil {
-			confined.follow(l.d)
+			confined.Follow(l.d.inherited, l.d.set.AtRunTime)
 			l.d.confined = confined
 		}
 	}

@@ -24,22 +24,17 @@ import (
 // Until then this one goes on with the members that it has. After a crash in between, the worker that is in the sandbox of the one before
 // leaves them to the next one, too.
 
-// permits reports whether this process may connect to a member.
-func (c *confinement) permits(to spec.Endpoint) bool {
-	return c == nil || len(c.held.Load().Missing(confine.OfEndpoint(confine.Upstream, to, ""), nil)) == 0
-}
-
 // memberNeeds returns what a member that is added, or moved to an address, needs and this process has given up. The error says that no
 // other worker would have it, either, or that there can be none.
 func (d *daemon) memberNeeds(g *spec.Group, to spec.Endpoint) (missing confine.Needs, err error) {
 	c := d.confined
-	if c == nil || c.permits(to) {
+	if c == nil || c.Permits(to) {
 		return nil, nil
 	}
-	in := c.input(d.active.Load().Config)
+	in := c.Input(d.active.Load().Config)
 	in.Members[g.Name] = append(in.Members[g.Name], to)
 	needs := confine.Of(in).AtRunTime()
-	missing = c.held.Load().Missing(needs, nil)
+	missing = c.Held().Missing(needs, nil)
 	never := slices.DeleteFunc(needs.NotGranted(), func(n confine.Need) bool { return !slices.Contains(missing, n) })
 	more := &needsMore{"the member", missing}
 	switch {
@@ -83,7 +78,7 @@ func (d *daemon) leaveMembers() {
 		return
 	}
 	c := d.confined
-	missing := c.held.Load().Missing(confine.Of(c.input(d.active.Load().Config)).AtRunTime(), nil)
+	missing := c.Held().Missing(confine.Of(c.Input(d.active.Load().Config)).AtRunTime(), nil)
 	if !d.keeping.InSandboxBefore() || !d.keeping.Up() {
 		d.membersNotReplaced(&keeper.Upgrade{Reason: missing.String() + " is not granted to members at run time"})
 		return

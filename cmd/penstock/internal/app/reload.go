@@ -67,14 +67,14 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 		diff = config.Compare(old.Config, cfg)
 		told = d.describeDiff(diff, cfg)
 		err = d.apply(ctx, cfg)
-	} else if missing := d.confined.missingFiles(); len(missing) > 0 {
+	} else if missing := d.confined.MissingFiles(); len(missing) > 0 {
 		err = fmt.Errorf("%w: %w", &needsMore{"the configuration", missing}, err)
 	}
 	if d.refusedBySandbox(err) {
 		if d.keeping.Up() && !d.replacedInVain() {
 			return d.reloadByAnother(ctx, by, told, err)
 		}
-		err = withoutReplacement(d.confined.explain(err))
+		err = withoutReplacement(d.confined.Explain(err))
 	}
 	d.settleRemotes(err)
 	if errors.Is(err, net.ErrClosed) { // the engine's answer: nothing is wrong with the configuration

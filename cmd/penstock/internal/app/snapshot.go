@@ -65,7 +65,7 @@ func (d *snapshot) Status() api.Status {
 	s.Overload = d.overload(&stats)
 	s.Paths = paths(points)
 	s.Keeper = d.keeping.Status(&stats)
-	s.Sandbox = d.confined.status()
+	s.Sandbox = d.confined.Status()
 	s.Fleet = d.fleet.status()
 	return s
 }

@@ -22,7 +22,7 @@
 //	                                                                      be read has its flows end
 //	a flow      hooks, State.encode         when it settles               names; bits for what is not always      what fits into the
 //	                                                                      there; what is new comes last           record, or an arena
-//	policy      app, policyOf               before the sandbox            JSON of package earlykeeper             512 files, the keeper's
+//	policy      sandboxed, policyOf         before the sandbox            JSON of package earlykeeper             512 files, the keeper's
 //	                                                                                                              limit of a message
 //
 // On disk, in the folder of --state:

@@ -82,14 +82,15 @@ func (b *bench) prepare(file string) (out io.Writer, done func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	closeFile := func() {}
 	if b.Penstock, err = trial.Penstock(b.Penstock, dir); err == nil {
-		out, done, err = trial.Output(file)
+		out, closeFile, err = trial.Output(file)
 	}
 	if err != nil {
 		os.RemoveAll(dir)
 		return nil, nil, err
 	}
-	return out, func() { done(); os.RemoveAll(dir) }, nil
+	return out, func() { closeFile(); os.RemoveAll(dir) }, nil
 }
 
 // run runs all rounds and prints a line for each, and the table of medians.

@@ -103,3 +103,18 @@ var (
 		return exec.Command("go", "build", "-o", filepath.Join(folder, "penstock"), "github.com/penstock/penstock/cmd/penstock").CombinedOutput()
 	})
 )
+
+// The output is closed once, and the folder of the run goes.
+func TestPrepare(t *testing.T) {
+	b := &bench{Penstock: "/penstock"}
+	file := filepath.Join(t.TempDir(), "out")
+	out, done, err := b.prepare(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.Write([]byte("line\n"))
+	done()
+	if text, err := os.ReadFile(file); err != nil || string(text) != "line\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+}

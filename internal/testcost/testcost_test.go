@@ -48,7 +48,7 @@ func TestCheck(t *testing.T) {
 // Each row has a reason, is there once, and belongs to a test.
 func TestRows(t *testing.T) {
 	var tests strings.Builder
-	for _, dir := range []string{"../../relay", "../../cmd/penstock"} {
+	for _, dir := range []string{"../../relay", "../loop", "../../cmd/penstock"} {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && strings.HasSuffix(path, "_test.go") {
 				var text []byte
@@ -72,7 +72,7 @@ func TestRows(t *testing.T) {
 		}
 		for _, name := range []string{r.of, r.what} {
 			if !strings.Contains(tests.String(), fmt.Sprintf("%q", name)) {
-				t.Errorf("%s, %s: no test of relay or cmd/penstock has the text %q", r.of, r.what, name)
+				t.Errorf("%s, %s: no test of relay, internal/loop or cmd/penstock has the text %q", r.of, r.what, name)
 			}
 		}
 	}

@@ -30,7 +30,7 @@ type Process struct {
 	Start func(*exec.Cmd) error
 	// Main returns its first process, for a program that goes to the background; nil: the one that was started.
 	Main func(started int) int
-	// All returns all its processes, where those of it that linger are no children of the first one; nil: it has none such.
+	// All returns all processes of a program whose old ones linger and are not children of the first; nil: it has none of these.
 	All func() []int
 	// Again says that it is started again when it has ended by itself, as a service manager does, after so long.
 	Again bool

@@ -24,7 +24,7 @@ import (
 
 const patience = trial.Patience
 
-// A relay is one that runs, with a listener for TLS and another one. Of nginx and HAProxy there is no admin listener.
+// A relay runs and has two listeners, one of them for TLS. nginx and HAProxy have no admin listener.
 type relay struct {
 	*trial.Daemon
 	name      string

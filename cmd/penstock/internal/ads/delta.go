@@ -103,7 +103,7 @@ type Response struct {
 	of     *Subscription
 }
 
-// Empty reports whether there is no resource, but a sign of life of it.
+// Empty reports whether there is no resource: the control plane only says that it is still there.
 func (r *Resource) Empty() bool { return r.URL == "" && r.Value == nil }
 
 // A Resource is one resource of a response.

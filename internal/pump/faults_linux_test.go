@@ -203,11 +203,20 @@ func TestRefusalIsForgotten(t *testing.T) {
 // stream sends chunks below the mark until the source has one.
 func (w *transfer) stream(off int64) int64 {
 	w.t.Helper()
-	const chunk = 50_000
-	for end := off + 2*earned; off < end && !w.half.Lagging(); off += chunk {
-		w.write(off, chunk)
+	for end := off + 2*earned; off < end && !w.half.Lagging(); {
+		off = w.chunks(off, 1, 50_000)
+	}
+	return off
+}
+
+// chunks sends n chunks, each of which has a turn of its own, and is below the mark if size is.
+func (w *transfer) chunks(off int64, n, size int) int64 {
+	w.t.Helper()
+	for range n {
+		w.write(off, size)
 		w.until(WantRead)
-		w.read(off, chunk)
+		w.read(off, size)
+		off += int64(size)
 	}
 	return off
 }
@@ -266,6 +275,10 @@ func TestLowatRests(t *testing.T) {
 	w := newTransfer(t, "tcp4", "tcp4")
 	w.env.Lowat = 100_000
 	off := w.stream(0)
+	for range maxEmptyTurns - 1 {
+		w.turn(1 << 20)
+	}
+	off = w.chunks(off, 1, 120_000) // begins the count anew
 	for i := range maxEmptyTurns {
 		if !w.half.Lagging() {
 			t.Fatalf("no mark after %d looks", i)
@@ -273,10 +286,50 @@ func TestLowatRests(t *testing.T) {
 		w.turn(1 << 20)
 	}
 	w.marked(1)
-	w.write(off, 50_000)
-	w.until(WantRead)
-	w.read(off, 50_000)
+	off = w.chunks(off, maxSmallTurns-1, 50_000)
+	w.marked(1)
+	w.chunks(off, 1, 50_000)
 	w.marked(100_000)
+}
+
+// A source of which only some turns are small, as the ends of big writes are, gets no mark: it would wait for nothing. Turns
+// that found nothing say neither.
+func TestLowatForSmallTurnsInARow(t *testing.T) {
+	for what, between := range map[string]func(w *transfer, off int64) int64{
+		"a big turn": func(w *transfer, off int64) int64 { return w.chunks(off, 1, 120_000) },
+		"a turn that used up its budget": func(w *transfer, off int64) int64 {
+			w.write(off, 50_000)
+			if st := w.turn(50_000); st != Again {
+				w.t.Fatalf("after its budget: %v", st)
+			}
+			w.read(off, 50_000)
+			return off + 50_000
+		},
+		"": func(w *transfer, off int64) int64 {
+			w.turn(1 << 20)
+			return off
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newTransfer(t, "tcp4", "tcp4")
+			w.env.Lowat = 100_000
+			off := w.chunks(0, earned/120_000+2, 120_000)
+			for range 3 {
+				w.marked(1)
+				off = between(w, w.chunks(off, maxSmallTurns-1, 50_000))
+				if what == "" {
+					break
+				}
+			}
+			w.marked(1)
+			if what != "" {
+				off = w.chunks(off, maxSmallTurns-1, 50_000)
+				w.marked(1)
+			}
+			w.chunks(off, 1, 50_000)
+			w.marked(100_000)
+		})
+	}
 }
 
 // A source whose turns are big anyway needs no mark.

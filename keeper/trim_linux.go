@@ -41,8 +41,8 @@ func (t *trimmer) due(m *machine, now time.Time) bool {
 	return true
 }
 
-// trim gives back of the program, which is mostly the worker's, pages that the keeper does not need again
-// soon, and of the heap what is free.
+// trim gives back what is free of the heap, and pages of the program that the keeper does not need again
+// soon: most of the program is only used by the worker.
 func trim() {
 	debug.FreeOSMemory()
 	sys.TrimPrograms()

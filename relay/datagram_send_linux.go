@@ -367,7 +367,7 @@ func (o *outbox) unblock() {
 	}
 }
 
-// dropOf returns the reason of a drop after a send to an address of a family that failed with e.
+// dropOf returns the reason of a drop, after a send to an address of that family has failed with e.
 func dropOf(e sys.Errno, family sys.Family) Drop {
 	switch {
 	case e == sys.EMSGSIZE:

@@ -108,7 +108,7 @@ func TestEndlessTimeouts(t *testing.T) {
 	}
 }
 
-// ticks waits until the first loop's timers have come up n times.
+// ticks waits until the first loop's timers have run n times.
 func ticks(r *rig, n time.Duration) {
 	at := func() (now time.Duration) {
 		r.e.onLoops(func(f *Flow) { now = f.owner.base().loop.Now })

@@ -19,7 +19,7 @@
 //	counters    account, upstream, Values   in place, as they count       the names of tables and words; what     the rows of each table
 //	                                                                      fits is copied                          (counts.Layout)
 //	ledgers     relay, internal/ledger      in place, in each turn        version and feature bits; what cannot   a record for each flow
-//	                                                                      be read has its flows end
+//	                                                                      be read ends its flows
 //	a flow      hooks, State.encode         when it settles               names; bits for what is not always      what fits into the
 //	                                                                      there; what is new comes last           record, or an arena
 //	policy      sandboxed, policyOf         before the sandbox            JSON of package earlykeeper             512 files, the keeper's

@@ -167,7 +167,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// Whatever there is, shares are of levels that can take flows, and are 1 together if there is one.
+// Only levels that can take flows have shares. If there is such a level, the shares add up to 1.
 func TestSpreadRandomly(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 3))

@@ -55,8 +55,8 @@ func (s *tierState) released(m *Member, wasFull bool) {
 	}
 }
 
-// moveTo has the slots of m that are given back counted by a tier. Its balancer, which has m already, may have looked at m before
-// one was given back to the tier before.
+// moveTo makes slots of m that are given back from now on count at a tier. The tier's balancer has m already, and may have looked
+// at it before a slot was given back to the tier before.
 func (m *Member) moveTo(s *tierState) {
 	if m.tier.Load() == s {
 		return

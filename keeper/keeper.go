@@ -1,5 +1,5 @@
 // Package keeper holds the descriptors of a worker process, starts that process, and starts it again
-// when it dies.
+// when it dies. Its API may change after version 1.0 of the module; CHANGELOG.md then says how to follow.
 //
 // There are two processes. The keeper is small and does one thing: [Run] starts the worker, holds
 // duplicates of what the worker asks it to hold, and gives them to the next worker. The worker does

@@ -1,5 +1,6 @@
 // Package quichello reads the name of the server that a QUIC client wants (SNI), and the application
-// protocols that it offers (ALPN), from the first datagrams of its connection. With these a relay can
+// protocols that it offers (ALPN), from the first datagrams of its connection. Its API may change after
+// version 1.0 of the module; CHANGELOG.md then says how to follow. With these names a relay can
 // choose an upstream without taking part in the connection.
 //
 // The first packets of a client, of type Initial, are encrypted, with keys that follow from the

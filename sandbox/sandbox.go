@@ -1,5 +1,5 @@
 // Package sandbox takes away from the running process what it does not need, so that whoever takes control of it
-// gains little.
+// gains little. Its API may change after version 1.0 of the module; CHANGELOG.md then says how to follow.
 //
 // A program reads its configuration, opens what needs privileges, and calls [Enter] once, before it reads anything
 // from strangers. From then on every thread of the process, those that exist and those to come, has only what the

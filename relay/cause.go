@@ -35,7 +35,7 @@ const (
 	CauseRemoved                        // for Engine.Kill: the flow's upstream was removed
 	CauseKilled                         // for Engine.Kill
 	CauseCrashed                        // the process died or handed over, and the flow could not go on; see Engine.Restore
-	CauseOverload                       // the process was short of memory; see Engine.Shed
+	CauseOverload                       // the process was short of memory; see Engine.Overload
 	CauseClientTLS                      // the client's TLS handshake failed, or what it sent afterwards was not TLS; see Record.Err
 	CauseUpstreamTLS                    // the same of the upstream
 	CauseClientTruncated                // the client's connection ended without the close_notify of TLS: bytes may be missing

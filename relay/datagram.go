@@ -138,7 +138,7 @@ const (
 	DropDraining                  // from a new client, while its listener closes or after Drain
 	DropEnded                     // held when the flow ended
 	DropCrashed                   // in the memory of a process that died; see Config.Keep
-	DropOverload                  // from a new client, while Overload.NoDatagramFlows is set
+	DropOverload                  // from a new client, while NoDatagramFlows of package overload is set
 	DropAmplification             // to a client that is not verified, beyond DatagramConfig.Amplification
 	DropNotPermitted              // EPERM or EACCES of a Unix socket: this process may not send there, for lack of permission or by its sandbox
 	drops

@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/relay/overload"
 )
 
 func TestDatagramIdle(t *testing.T) {
@@ -368,7 +369,7 @@ func TestHoldIsBounded(t *testing.T) {
 // While memory is short, a flow whose upstream's socket is full holds nothing.
 func TestOverloadHoldsNoDatagrams(t *testing.T) {
 	r := newDatagramRig(t, Config{Loops: 1})
-	r.e.SetOverload(Overload{HoldLess: true})
+	r.e.Overload().Set(overload.State{HoldLess: true})
 	up := gramAddr(packetSocket(t, "unixgram").LocalAddr())
 	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &up)
 	c := packetSocket(t, "udp4")

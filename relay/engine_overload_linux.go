@@ -9,17 +9,31 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/loop"
+	"github.com/penstock/penstock/relay/overload"
 )
 
 // shedBurst is how many flows are ended before others have their turn.
 const shedBurst = 32
 
-// SetOverload sets what the engine does because its process is short of memory, in place
-// of what it was told before. It applies to clients and bytes that come from now on: open
-// flows go on. Pairs given to Relay are always taken. SetOverload does not wait, and may
-// be called in hooks. Measuring memory is up to the caller.
-func (e *Engine) SetOverload(o Overload) {
-	e.check("SetOverload", false)
+const (
+	// maxShed is the maximum of Shedding.Flows.
+	maxShed = 4096
+	// flowCost is what a flow takes that holds nothing, for the most part in the kernel:
+	// two sockets with their files, and what epoll and the loop know of them.
+	flowCost = 6 << 10
+)
+
+// Overload returns what steers the engine while its process is short of memory.
+func (e *Engine) Overload() overload.Control {
+	e.check("Overload", false)
+	return overloadControl{e}
+}
+
+// overloadControl implements [overload.Control].
+type overloadControl struct{ engine *Engine }
+
+func (x overloadControl) Set(o overload.State) {
+	e := x.engine
 	e.datagrams.gate.Store(o.NoDatagramFlows)
 	e.datagrams.less.Store(o.HoldLess)
 	opened := e.streams.gate.Swap(o.NoStreams) && !o.NoStreams
@@ -34,11 +48,9 @@ func (e *Engine) SetOverload(o Overload) {
 	runtime.KeepAlive(e)
 }
 
-// Shed ends flows with [CauseOverload], as s says, and returns what it has ended. A side
-// whose stream was cut short is reset. Shed looks at all open flows, some at a time, so
-// that those that stay have their turns meanwhile, and waits for the loops.
-func (e *Engine) Shed(s Shedding) Shed {
-	e.check("Shed", true)
+func (x overloadControl) Shed(s overload.Shedding) overload.Shed {
+	e := x.engine
+	e.check("Overload().Shed", true)
 	if s.Flows <= 0 || s.Flows > maxShed {
 		s.Flows = maxShed
 	}
@@ -74,7 +86,7 @@ type candidate struct {
 
 // candidates are the flows of one loop that rank highest: a heap, whose first is the lowest.
 type candidates struct {
-	Shedding
+	overload.Shedding
 	heap []candidate
 }
 
@@ -153,7 +165,7 @@ func (c *candidates) add(x candidate) {
 }
 
 // choose returns, by loop, as many of the flows that rank highest as s asks for.
-func choose(found []candidates, s *Shedding) [][]candidate {
+func choose(found []candidates, s *overload.Shedding) [][]candidate {
 	var all []candidate
 	for i := range found {
 		all = append(all, found[i].heap...)
@@ -169,8 +181,8 @@ func choose(found []candidates, s *Shedding) [][]candidate {
 }
 
 // end ends flows, by loop, unless they have ended or moved something meanwhile.
-func (e *core) end(chosen [][]candidate) (all Shed) {
-	shed := make([]Shed, len(chosen))
+func (e *core) end(chosen [][]candidate) (all overload.Shed) {
+	shed := make([]overload.Shed, len(chosen))
 	var wg sync.WaitGroup
 	for i, list := range chosen {
 		if len(list) == 0 {
@@ -208,11 +220,9 @@ func (e *core) end(chosen [][]candidate) (all Shed) {
 	return all
 }
 
-// Trim gives memory back that the engine keeps for later use: unused pipes, buffers, and
-// sockets that rest (see [DatagramConfig]). No flow notices; what is needed again is made
-// again. Trim waits for the loops.
-func (e *Engine) Trim() {
-	e.check("Trim", true)
+func (x overloadControl) Trim() {
+	e := x.engine
+	e.check("Overload().Trim", true)
 	var wg sync.WaitGroup
 	for i, l := range e.loops {
 		wg.Add(1)
@@ -234,12 +244,11 @@ const (
 	sampleRun  = 32
 )
 
-// MemoryUse estimates the memory that open flows hold in the kernel. Each loop looks at
-// up to 128 flows, which takes some tens of microseconds. MemoryUse waits for the loops.
-func (e *Engine) MemoryUse() MemoryUse {
-	e.check("MemoryUse", true)
-	var all MemoryUse
-	uses := make([]MemoryUse, len(e.loops))
+func (x overloadControl) MemoryUse() overload.MemoryUse {
+	e := x.engine
+	e.check("Overload().MemoryUse", true)
+	var all overload.MemoryUse
+	uses := make([]overload.MemoryUse, len(e.loops))
 	var wg sync.WaitGroup
 	for i, l := range e.loops {
 		wg.Add(1)
@@ -257,7 +266,7 @@ func (e *Engine) MemoryUse() MemoryUse {
 }
 
 // sample extrapolates from some flows of a loop.
-func sample(l *loop.Loop) (u MemoryUse) {
+func sample(l *loop.Loop) (u overload.MemoryUse) {
 	n, seen := l.Slots.Len(), int64(0)
 	for range sampleRuns {
 		if n == 0 {

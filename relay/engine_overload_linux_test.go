@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/overload"
 )
 
 // stall makes a flow through l whose upstream does not read, and fills it. The socket towards the
@@ -64,7 +65,7 @@ func TestShedStalled(t *testing.T) {
 	eventually(t, "it holds bytes, too", func() bool { return r.blocked() == stalled+1 })
 	for n := range stalled + 1 {
 		say(t, ping, pong, "busy")
-		got := r.e.Shed(Shedding{Bytes: 1})
+		got := r.e.Overload().Shed(overload.Shedding{Bytes: 1})
 		if got.Flows != 1 || got.Bytes < flowCost {
 			t.Fatalf("%+v, want 1 flow", got)
 		}
@@ -76,7 +77,7 @@ func TestShedStalled(t *testing.T) {
 			t.Errorf("the flow held nothing: %+v", rec.Up)
 		}
 	}
-	if got := r.e.Shed(Shedding{Bytes: 1 << 40}); got.Flows != 0 {
+	if got := r.e.Overload().Shed(overload.Shedding{Bytes: 1 << 40}); got.Flows != 0 {
 		t.Errorf("%+v has ended of flows that hold nothing", got)
 	}
 	say(t, ping, pong, "busy")
@@ -91,12 +92,12 @@ func TestShedSparesWhatMoves(t *testing.T) {
 	_, b := r.stall(t, l, s)
 	eventually(t, "it holds bytes", func() bool { return r.blocked() == 1 })
 	for _, idle := range []bool{false, true} {
-		if got := r.e.Shed(Shedding{Idle: idle, Bytes: 1, Quiet: time.Hour}); got.Flows != 0 {
+		if got := r.e.Overload().Shed(overload.Shedding{Idle: idle, Bytes: 1, Quiet: time.Hour}); got.Flows != 0 {
 			t.Errorf("idle %v: %+v", idle, got)
 		}
 	}
 	found := make([]candidates, 1)
-	found[0].Shedding = Shedding{Bytes: 1, Flows: 1}
+	found[0].Shedding = overload.Shedding{Bytes: 1, Flows: 1}
 	loop := r.e.loops[0]
 	loop.Ask(func() {
 		for slot := range loop.Slots.Len() {
@@ -137,11 +138,11 @@ func TestShedSparesWhatTheKernelSends(t *testing.T) {
 	})
 	// The loop has done nothing since, and the kernel's clock is another one.
 	for _, isIdle := range []bool{false, true} {
-		if got := r.e.Shed(Shedding{Idle: isIdle, Bytes: 1 << 40, Quiet: long}); got.Flows != 0 {
+		if got := r.e.Overload().Shed(overload.Shedding{Idle: isIdle, Bytes: 1 << 40, Quiet: long}); got.Flows != 0 {
 			t.Errorf("idle %v: %+v, and bytes have been sent just now", isIdle, got)
 		}
 	}
-	if got := r.e.Shed(Shedding{Bytes: 1 << 40}); got.Flows != 1 {
+	if got := r.e.Overload().Shed(overload.Shedding{Bytes: 1 << 40}); got.Flows != 1 {
 		t.Errorf("%+v, want 1 flow", got)
 	}
 }
@@ -161,7 +162,7 @@ func TestShedIdle(t *testing.T) {
 	for _, f := range flows[:4] {
 		say(t, f[0], f[1], "again")
 	}
-	if got := r.e.Shed(Shedding{Idle: true, Bytes: 1 << 40, Flows: 4}); got.Flows != 4 {
+	if got := r.e.Overload().Shed(overload.Shedding{Idle: true, Bytes: 1 << 40, Flows: 4}); got.Flows != 4 {
 		t.Errorf("%+v, want 4 flows", got)
 	}
 	for range 4 {
@@ -184,10 +185,10 @@ func TestShedBytes(t *testing.T) {
 		a := dial(t, l)
 		say(t, a, s.accept(t), "hello")
 	}
-	if got := r.e.Shed(Shedding{Idle: true, Bytes: 3*flowCost - 1}); got.Flows < 1 || got.Flows > 3 {
+	if got := r.e.Overload().Shed(overload.Shedding{Idle: true, Bytes: 3*flowCost - 1}); got.Flows < 1 || got.Flows > 3 {
 		t.Errorf("%+v, want 1 to 3 flows", got)
 	}
-	if got := r.e.Shed(Shedding{Idle: true}); got.Flows != 0 {
+	if got := r.e.Overload().Shed(overload.Shedding{Idle: true}); got.Flows != 0 {
 		t.Errorf("%+v, want nothing for no bytes", got)
 	}
 }
@@ -202,7 +203,7 @@ func TestOverloadNoStreams(t *testing.T) {
 			a := dial(t, l)
 			b := s.accept(t)
 			say(t, a, b, "hello")
-			r.e.SetOverload(Overload{NoStreams: true})
+			r.e.Overload().Set(overload.State{NoStreams: true})
 			var queued []net.Conn
 			for range 10 {
 				queued = append(queued, dial(t, l))
@@ -212,7 +213,7 @@ func TestOverloadNoStreams(t *testing.T) {
 			if s := r.e.Stats(); s.Total().Accepted != 1 || s.Descriptors.LoopsPaused != 0 {
 				t.Errorf("%d clients were accepted, want 1; %d loops wait for descriptors", s.Total().Accepted, s.Descriptors.LoopsPaused)
 			}
-			r.e.SetOverload(Overload{})
+			r.e.Overload().Set(overload.State{})
 			for _, a := range queued {
 				a.Write([]byte("me"))
 			}
@@ -230,13 +231,13 @@ func TestOverloadNoDatagramFlows(t *testing.T) {
 	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, gramEcho(t, "udp4"))
 	old, young := packetSocket(t, "udp4"), packetSocket(t, "udp4")
 	askGram(t, old, l.Addr(), "first")
-	r.e.SetOverload(Overload{NoDatagramFlows: true})
+	r.e.Overload().Set(overload.State{NoDatagramFlows: true})
 	tellGram(t, young, l.Addr(), "me")
 	eventually(t, "it is dropped", func() bool { d := r.dgramStats(); return d.Dropped[DropOverload] == 1 })
 	askGram(t, old, l.Addr(), "it goes on")
-	r.e.SetOverload(Overload{})
+	r.e.Overload().Set(overload.State{})
 	askGram(t, young, l.Addr(), "me again")
-	if got := r.e.Shed(Shedding{Idle: true, Bytes: 1, Flows: 1}); got.Flows != 1 {
+	if got := r.e.Overload().Shed(overload.Shedding{Idle: true, Bytes: 1, Flows: 1}); got.Flows != 1 {
 		t.Errorf("%+v, want 1 flow", got)
 	}
 	r.expect(CauseOverload)
@@ -244,15 +245,15 @@ func TestOverloadNoDatagramFlows(t *testing.T) {
 
 // Flows that stall while HoldLess is set hold little, and so does one that finds much held by others.
 func TestOverloadHoldLess(t *testing.T) {
-	for name, o := range map[string]Overload{"always": {HoldLess: true}, "beyond": {HoldMost: 1}} {
+	for name, o := range map[string]overload.State{"always": {HoldLess: true}, "beyond": {HoldMost: 1}} {
 		t.Run(name, func(t *testing.T) { testHoldLess(t, o) })
 	}
 }
 
-func testHoldLess(t *testing.T, o Overload) {
+func testHoldLess(t *testing.T, o overload.State) {
 	r := newRig(t, Config{Loops: 1, MaxPipes: -1})
 	l, s := r.overloadListen(t)
-	r.e.SetOverload(o)
+	r.e.Overload().Set(o)
 	if o.HoldMost > 0 {
 		r.stall(t, l, s)
 		eventually(t, "one holds much", func() bool { return r.blocked() == 1 })
@@ -272,7 +273,7 @@ func testHoldLess(t *testing.T, o Overload) {
 	c := dial(t, l)
 	play(t, c, s.accept(t), testnet.Script{Send: 3 << 20, SendSeed: 1, Recv: 100, RecvSeed: 2}, testnet.Script{Send: 100, SendSeed: 2, Recv: 3 << 20, RecvSeed: 1})
 	r.expect(CauseEnd)
-	for range r.e.Shed(Shedding{Bytes: 1 << 40}).Flows {
+	for range r.e.Overload().Shed(overload.Shedding{Bytes: 1 << 40}).Flows {
 		r.expect(CauseOverload)
 	}
 	r.e.loops[0].Ask(func() {
@@ -290,10 +291,10 @@ func TestTrim(t *testing.T) {
 		r.stall(t, l, s)
 	}
 	eventually(t, "all of them hold bytes", func() bool { return r.blocked() == 3 })
-	if got := r.e.Shed(Shedding{Bytes: 1 << 40}); got.Flows != 3 {
+	if got := r.e.Overload().Shed(overload.Shedding{Bytes: 1 << 40}); got.Flows != 3 {
 		t.Errorf("%+v, want 3 flows", got)
 	}
-	r.e.Trim()
+	r.e.Overload().Trim()
 	if s := r.e.Stats(); s.PipesOpen != 0 || s.Buffers.Bytes != 0 {
 		t.Errorf("left: %d pipes, %d bytes of buffers", s.PipesOpen, s.Buffers.Bytes)
 	}
@@ -309,7 +310,7 @@ func TestTrimDatagrams(t *testing.T) {
 	if d := r.dgramStats(); d.Resting != 1 {
 		t.Errorf("%d sockets rest, want 1", d.Resting)
 	}
-	r.e.Trim()
+	r.e.Overload().Trim()
 	if d := r.dgramStats(); d.Resting != 0 || d.RestingClosedEarly != 1 {
 		t.Errorf("%d sockets rest, %d were closed", d.Resting, d.RestingClosedEarly)
 	}
@@ -318,7 +319,7 @@ func TestTrimDatagrams(t *testing.T) {
 
 func TestMemoryUse(t *testing.T) {
 	r := newRig(t, Config{})
-	if got := r.e.MemoryUse(); got != (MemoryUse{}) {
+	if got := r.e.Overload().MemoryUse(); got != (overload.MemoryUse{}) {
 		t.Errorf("%+v without flows", got)
 	}
 	l, s := r.overloadListen(t)
@@ -327,7 +328,7 @@ func TestMemoryUse(t *testing.T) {
 	}
 	eventually(t, "all of them hold bytes", func() bool { return r.blocked() == 3 })
 	// The loopback device copies nothing, so that at least the client's bytes are in the relay's socket.
-	eventually(t, "sockets hold something", func() bool { return r.e.MemoryUse().Sockets > 16<<10 })
+	eventually(t, "sockets hold something", func() bool { return r.e.Overload().MemoryUse().Sockets > 16<<10 })
 }
 
 // A closed engine has nothing to shed, and answers.
@@ -338,13 +339,13 @@ func TestOverloadAfterClose(t *testing.T) {
 	say(t, a, s.accept(t), "hello")
 	r.e.Close()
 	r.expect(CauseClosed)
-	r.e.SetOverload(Overload{NoStreams: true, NoDatagramFlows: true, HoldLess: true})
-	r.e.SetOverload(Overload{})
-	r.e.Trim()
-	if got := r.e.Shed(Shedding{Idle: true, Bytes: 1 << 40}); got != (Shed{}) {
+	r.e.Overload().Set(overload.State{NoStreams: true, NoDatagramFlows: true, HoldLess: true})
+	r.e.Overload().Set(overload.State{})
+	r.e.Overload().Trim()
+	if got := r.e.Overload().Shed(overload.Shedding{Idle: true, Bytes: 1 << 40}); got != (overload.Shed{}) {
 		t.Errorf("%+v", got)
 	}
-	if got := r.e.MemoryUse(); got != (MemoryUse{}) {
+	if got := r.e.Overload().MemoryUse(); got != (overload.MemoryUse{}) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -353,7 +354,7 @@ func TestOverloadAfterClose(t *testing.T) {
 func TestCandidates(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
-		c := candidates{Shedding: Shedding{Flows: 1 + rnd.IntN(20)}}
+		c := candidates{Shedding: overload.Shedding{Flows: 1 + rnd.IntN(20)}}
 		var all []candidate
 		for i := range rnd.IntN(100) {
 			x := candidate{ref: ref{Slot: uint32(i)}, rank: int64(rnd.IntN(30)), bytes: 10}
@@ -366,7 +367,7 @@ func TestCandidates(t *testing.T) {
 		if !slices.EqualFunc(all, c.heap, func(a, b candidate) bool { return a.rank == b.rank }) {
 			t.Fatalf("seed %d: %v, want %v", seed, c.heap, all)
 		}
-		sheds := Shedding{Flows: c.Flows, Bytes: 45}
+		sheds := overload.Shedding{Flows: c.Flows, Bytes: 45}
 		n := 0
 		for _, list := range choose([]candidates{c}, &sheds) {
 			n += len(list)

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"net"
 	"time"
+
+	"github.com/penstock/penstock/relay/overload"
 )
 
 // Engine is a set of event loops and the flows that they carry. It is documented for
@@ -47,17 +49,16 @@ func (*Engine) Kill(id uint64, c Cause) bool { return false }
 // Stats returns the zero Stats.
 func (*Engine) Stats() Stats { return Stats{} }
 
-// SetOverload does nothing.
-func (*Engine) SetOverload(o Overload) {}
+// Overload returns what does nothing.
+func (*Engine) Overload() overload.Control { return overloadControl{} }
 
-// Shed returns the zero Shed.
-func (*Engine) Shed(s Shedding) Shed { return Shed{} }
+// overloadControl implements [overload.Control].
+type overloadControl struct{}
 
-// Trim does nothing.
-func (*Engine) Trim() {}
-
-// MemoryUse returns the zero MemoryUse.
-func (*Engine) MemoryUse() MemoryUse { return MemoryUse{} }
+func (overloadControl) Set(overload.State)                          {}
+func (overloadControl) Shed(overload.Shedding) (shed overload.Shed) { return shed }
+func (overloadControl) Trim()                                       {}
+func (overloadControl) MemoryUse() (use overload.MemoryUse)         { return use }
 
 // CheckHeld returns [errors.ErrUnsupported].
 func CheckHeld(held []Held) error { return errors.ErrUnsupported }

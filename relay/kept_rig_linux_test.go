@@ -23,6 +23,7 @@ import (
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/overload"
 )
 
 // A keptProcess is an engine in a child process that may be killed: the test holds its descriptors,
@@ -522,7 +523,7 @@ func serveKept(text string, say func(keptAnswer)) error {
 				a.Err = err.Error()
 			}
 		case "shed": // the flow that has been idle for longest
-			e.Shed(Shedding{Idle: true, Bytes: 1})
+			e.Overload().Shed(overload.Shedding{Idle: true, Bytes: 1})
 		case "kill flows":
 			e.endFlows(CauseKilled)
 		case "handover":

@@ -92,7 +92,9 @@ var table = []rule{
 		"internal/sys": kernel,
 		"pool":         pooled,
 	}},
+	{pkg: "relay/overload"},
 	{pkg: "relay", code: edges{
+		"relay/overload":     "what steers it while memory is short, which may change",
 		"internal/admission": "which new clients of datagram listeners begin flows",
 		"internal/enum":      named,
 		"internal/ledger":    "what the next process needs to go on",
@@ -324,7 +326,7 @@ var table = []rule{
 		"github.com/pires/go-proxyproto/tlvparse": "TLVs about TLS as another implementation reads them",
 	}},
 	{pkg: "cmd/penstock/internal/budget", code: edges{
-		"relay": "it has the engine shed load",
+		"relay/overload": "it has the engine shed load",
 	}},
 	{pkg: "cmd/penstock/internal/route", code: edges{
 		"cmd/penstock/internal/spec": shared,

@@ -43,7 +43,7 @@ func (d *daemon) startBudget(e *spec.Engine) *budget.Controller {
 	if !m.Limited() {
 		return nil
 	}
-	cfg := budget.Config{Engine: d.engine, Meter: m, Changed: d.overloadChanged, Limited: d.memoryLimited, KeepGoLimit: budget.GoLimitIsSet()}
+	cfg := budget.Config{Engine: d.engine.Overload(), Meter: m, Changed: d.overloadChanged, Limited: d.memoryLimited, KeepGoLimit: budget.GoLimitIsSet()}
 	for a := range cfg.Counts {
 		cfg.Counts[a] = d.keeping.Values.Word("overload." + budget.Action(a).String())
 	}

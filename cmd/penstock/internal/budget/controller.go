@@ -7,16 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/overload"
 )
-
-// Engine is what a Controller does its actions with.
-type Engine interface {
-	SetOverload(relay.Overload)
-	Shed(relay.Shedding) relay.Shed
-	Trim()
-	MemoryUse() relay.MemoryUse
-}
 
 const (
 	// The intervals of measuring: far from the limit, and near to it.
@@ -47,7 +39,7 @@ const (
 
 // Config configures a Controller.
 type Config struct {
-	Engine Engine
+	Engine overload.Control
 	Meter  *Meter // which the Controller closes
 	// Counts are what the actions have done, by action: Shrink and the gates count how often they
 	// became active; the others count flows.
@@ -68,7 +60,7 @@ type Controller struct {
 	done sync.WaitGroup
 
 	// Of the goroutine that measures.
-	gates     relay.Overload
+	gates     overload.State
 	limit     int64 // the lowest
 	shrunk    time.Time
 	shut      time.Time // since when streams are not accepted; zero: they are
@@ -170,7 +162,7 @@ func (c *Controller) noteLimit() {
 	}
 	c.limit = limit
 	c.gates.HoldMost = int64(float64(limit) * holdShare)
-	c.Engine.SetOverload(c.gates)
+	c.Engine.Set(c.gates)
 	if !c.KeepGoLimit {
 		debug.SetMemoryLimit(goLimit(limit))
 	}
@@ -213,10 +205,10 @@ func (c *Controller) set(r Reading, at time.Time) {
 	c.active = now
 	c.reading = r
 	c.mu.Unlock()
-	gates := relay.Overload{HoldLess: now[Shrink], NoDatagramFlows: now[NoDatagramFlows], NoStreams: now[NoStreams], HoldMost: c.gates.HoldMost}
+	gates := overload.State{HoldLess: now[Shrink], NoDatagramFlows: now[NoDatagramFlows], NoStreams: now[NoStreams], HoldMost: c.gates.HoldMost}
 	if gates != c.gates {
 		c.gates = gates
-		c.Engine.SetOverload(gates)
+		c.Engine.Set(gates)
 	}
 	for a := range now {
 		if now[a] == was[a] {
@@ -252,7 +244,7 @@ func (c *Controller) shed(r Reading, now time.Time) Reading {
 		if a == EndStalled && c.isShut(now) {
 			limit = NoStreams
 		}
-		s := relay.Shedding{Quiet: stalledFor, Bytes: r.Use - int64((thresholds[limit]-hysteresis-overshoot)*float64(r.Limit))}
+		s := overload.Shedding{Quiet: stalledFor, Bytes: r.Use - int64((thresholds[limit]-hysteresis-overshoot)*float64(r.Limit))}
 		if a == EndIdle {
 			s.Idle, s.Quiet = true, idleFor
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/overload"
 )
 
 // Actions begin in their order as the pressure rises, and end in the reverse one, each some way below
@@ -44,7 +44,7 @@ type engine struct {
 	stalled, idle    []int64
 	garbage          int64 // until it is collected
 	log              []string
-	gates            relay.Overload
+	gates            overload.State
 	kernel           int64
 	write            func(use int64)
 	trims, sheddings int
@@ -57,7 +57,7 @@ func (e *engine) use() (n int64) {
 	return n + e.base + e.garbage
 }
 
-func (e *engine) SetOverload(o relay.Overload) {
+func (e *engine) Set(o overload.State) {
 	was := e.gates
 	e.gates = o
 	if was.HoldMost = o.HoldMost; o == was {
@@ -66,7 +66,7 @@ func (e *engine) SetOverload(o relay.Overload) {
 	e.log = append(e.log, fmt.Sprintf("less=%v datagrams=%v streams=%v", o.HoldLess, !o.NoDatagramFlows, !o.NoStreams))
 }
 
-func (e *engine) Shed(s relay.Shedding) (out relay.Shed) {
+func (e *engine) Shed(s overload.Shedding) (out overload.Shed) {
 	e.sheddings++
 	from, kind := &e.stalled, "stalled"
 	if s.Idle {
@@ -91,7 +91,7 @@ func (e *engine) Shed(s relay.Shedding) (out relay.Shed) {
 
 func (e *engine) Trim() { e.trims++ }
 
-func (e *engine) MemoryUse() relay.MemoryUse { return relay.MemoryUse{Sockets: e.kernel} }
+func (e *engine) MemoryUse() overload.MemoryUse { return overload.MemoryUse{Sockets: e.kernel} }
 
 // rig is a controller in a control group with a limit of 100 MiB; ownMemory takes 8 of it.
 type rig struct {
@@ -282,7 +282,7 @@ func TestControllerRuns(t *testing.T) {
 		}
 	}
 	c.Close()
-	if e.gates != (relay.Overload{}) {
+	if e.gates != (overload.State{}) {
 		t.Errorf("%+v", e.gates)
 	}
 	(*Controller)(nil).Close()

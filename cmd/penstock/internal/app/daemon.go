@@ -68,7 +68,6 @@ type parts struct {
 	events   *admin.Events
 	server   *admin.Server // nil: there is no admin listener
 	fleet    *fleetPart
-	answers  *answersFile // nil: the last good answers are not kept on disk
 	memory   memory
 	removals removals
 	reloads  reloads
@@ -145,20 +144,18 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	}
 	d.certificateOptions.Ask = k.Asker(earlykeeper.Read)
 	d.ends = newEndSchedule(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
-	d.answers = newAnswersFile(cfg.Node.State, log)
+	answers := upstream.NewAnswersFile(cfg.Node.State, log)
 	d.clients = certs.NewClients(d.certificateOptions, d.tellFiles)
 	d.set = upstream.NewSet(upstream.Options{Clients: d.clients, CertificateExpires: d.certificateExpires, MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: host.DialControl, MemberRemoved: d.memberRemoved,
 		Explain:    func(err error) error { return d.confined.Explain(err) },
 		Permit:     func(to spec.Endpoint) bool { return d.confined.Permits(to) },
-		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, LastGood: d.answers.read(), Share: d.fleet.share, Counts: k.CountsMemory(), Saved: &d.keeping.Before().Members})
+		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, LastGood: answers.Read(), Share: d.fleet.share, Counts: k.CountsMemory(), Saved: &d.keeping.Before().Members})
 	d.hooks.Clients, d.hooks.Groups = d.clients, d.set
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: cycle.NewListeners(nil, nil)})
 	d.background.Go(d.forgetMembers)
 	d.background.Go(d.lookForRemoved)
 	d.background.Go(d.lookAtCertificates)
-	if d.answers != nil {
-		d.background.Go(d.saveAnswers)
-	}
+	d.background.Go(func() { answers.Follow(d.set, d.closing) })
 	if k.SavesState() {
 		d.background.Go(d.saveChanges)
 	}

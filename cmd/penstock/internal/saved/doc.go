@@ -29,7 +29,7 @@
 //
 //	config-*.yaml  sources, goodFile.write  when a version runs that      a checksum; comments before the text,   8 MiB, and the one before
 //	                                        is no trial                   of which unknown ones are left out
-//	members.json   app, answersFile.write   when answers have changed,    upstream.DecodeAnswers                  64 MiB
+//	members.json   upstream, AnswersFile    when answers have changed,    upstream.DecodeAnswers                  64 MiB
 //	                                        at most every 3 s
 //
 // In etcd, for whole fleets, package fleet has the formats: versions, reports, orders and checks.

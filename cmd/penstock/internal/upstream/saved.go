@@ -95,20 +95,20 @@ const (
 	claimTime = 5 * time.Minute
 )
 
-// saved is what was saved by the process before and nobody has taken yet. It is guarded by the
+// savedState is what was saved by the process before and nobody has taken yet. It is guarded by the
 // Set's lock.
-type saved struct {
+type savedState struct {
 	until   time.Time
 	groups  map[string]*SavedGroup
 	members map[string]*SavedMember // by memberID
 	lookups []SavedLookup
 }
 
-func newSaved(s *SavedSet, now time.Time) *saved {
+func newSaved(s *SavedSet, now time.Time) *savedState {
 	if s == nil {
 		return nil
 	}
-	out := &saved{until: now.Add(claimTime), groups: map[string]*SavedGroup{}, members: map[string]*SavedMember{}, lookups: s.Lookups}
+	out := &savedState{until: now.Add(claimTime), groups: map[string]*SavedGroup{}, members: map[string]*SavedMember{}, lookups: s.Lookups}
 	for i := range s.Groups {
 		g := &s.Groups[i]
 		out.groups[g.Name] = g
@@ -349,7 +349,7 @@ func (m *SavedMember) valid() bool {
 
 // restore takes over the targets of a watch that were saved. The members are there at once, and the
 // next answer updates them. The caller holds the Set's lock.
-func (w *watch) restore(s *saved, now time.Time) {
+func (w *watch) restore(s *savedState, now time.Time) {
 	if s == nil || now.After(s.until) {
 		return
 	}

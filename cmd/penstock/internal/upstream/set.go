@@ -84,7 +84,7 @@ type Set struct {
 	closed     bool
 	watches    map[spec.Discover]*watch
 	lookupRows map[string]*lookupCounts // by name
-	saved      *saved                   // nil: nothing
+	saved      *savedState              // nil: nothing
 	// lastGoodUntil is until when opt.LastGood is used.
 	lastGoodUntil time.Time
 }

@@ -1,4 +1,4 @@
-package app
+package upstream
 
 import (
 	"errors"
@@ -10,12 +10,11 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/saved"
-	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 )
 
-// An answersFile keeps the last good answers of registries on disk: the members of groups are there at
-// once after a start, even if a registry is away. A nil *answersFile keeps none.
-type answersFile struct {
+// An AnswersFile keeps the last good answers of registries on disk: the members of groups are there at
+// once after a start, even if a registry is away. A nil *AnswersFile keeps none.
+type AnswersFile struct {
 	path string
 	log  *slog.Logger
 }
@@ -26,16 +25,16 @@ const (
 	answersShare    = 100
 )
 
-// newAnswersFile returns the file in a folder, which may be empty: none.
-func newAnswersFile(folder string, log *slog.Logger) *answersFile {
+// NewAnswersFile returns the file in a folder, which may be empty: none. It logs what cannot be read or written.
+func NewAnswersFile(folder string, log *slog.Logger) *AnswersFile {
 	if folder == "" {
 		return nil
 	}
-	return &answersFile{filepath.Join(folder, "members.json"), log}
+	return &AnswersFile{filepath.Join(folder, "members.json"), log}
 }
 
-// read returns what was kept. A file that cannot be read is reported, and ignored.
-func (f *answersFile) read() []upstream.SavedLookup {
+// Read returns what was kept, for Options.LastGood. A file that cannot be read is reported, and ignored.
+func (f *AnswersFile) Read() []SavedLookup {
 	if f == nil {
 		return nil
 	}
@@ -43,12 +42,12 @@ func (f *answersFile) read() []upstream.SavedLookup {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	var list []upstream.SavedLookup
+	var list []SavedLookup
 	if err == nil {
 		defer in.Close()
 		var text []byte
-		if text, err = io.ReadAll(io.LimitReader(in, upstream.MaxAnswers+1)); err == nil {
-			list, err = upstream.DecodeAnswers(text)
+		if text, err = io.ReadAll(io.LimitReader(in, MaxAnswers+1)); err == nil {
+			list, err = DecodeAnswers(text)
 		}
 	}
 	if err != nil {
@@ -58,26 +57,29 @@ func (f *answersFile) read() []upstream.SavedLookup {
 }
 
 // write keeps answers. It replaces the file as a whole.
-func (f *answersFile) write(list []upstream.SavedLookup) error {
-	text, err := upstream.EncodeAnswers(list)
+func (f *AnswersFile) write(list []SavedLookup) error {
+	text, err := EncodeAnswers(list)
 	if err != nil {
 		return err
 	}
 	return saved.WriteFile(f.path, "", text)
 }
 
-// saveAnswers keeps the answers whenever they have changed, and at the end.
-func (d *daemon) saveAnswers() {
+// Follow keeps the answers of a Set whenever they have changed, and once more when closing is closed. It returns after that.
+func (f *AnswersFile) Follow(set *Set, closing <-chan struct{}) {
+	if f == nil {
+		return
+	}
 	saved, failed := uint64(0), false
 	save := func() time.Duration {
-		revision := d.set.AnswersRevision()
+		revision := set.AnswersRevision()
 		if revision == saved {
 			return 0
 		}
 		start := time.Now()
-		err := d.answers.write(d.set.GoodAnswers())
+		err := f.write(set.GoodAnswers())
 		if err != nil && !failed {
-			d.log.Warn("the last good answers of registries cannot be kept", "error", err)
+			f.log.Warn("the last good answers of registries cannot be kept", "error", err)
 		}
 		if failed = err != nil; !failed {
 			saved = revision
@@ -90,7 +92,7 @@ func (d *daemon) saveAnswers() {
 		select {
 		case <-tick.C:
 			tick.Reset(max(answersInterval, answersShare*save()))
-		case <-d.closing:
+		case <-closing:
 			save()
 			return
 		}

@@ -74,27 +74,6 @@ func (d *daemon) closeAdmin(most time.Duration) {
 	d.server.Close(ctx)
 }
 
-// endMemberFlows ends the flows of a member that an operator has disabled.
-func (d *daemon) endMemberFlows(group, name string) {
-	d.eachFlow(func(f *relay.FlowInfo, p *hooks.State) {
-		if m := p.Member(); m != nil && m.Group().Name() == group && m.Is(name) {
-			d.ends.add(time.Now(), f.ID)
-		}
-	})
-}
-
-// eachFlow calls do with every open flow that the daemon knows.
-func (d *daemon) eachFlow(do func(*relay.FlowInfo, *hooks.State)) {
-	d.engine.Flows(func(flows []relay.FlowInfo) bool {
-		for i := range flows {
-			if p, ok := flows[i].Value.(*hooks.State); ok {
-				do(&flows[i], p)
-			}
-		}
-		return true
-	})
-}
-
 // Flows passes all open flows to yield.
 func (d *daemon) Flows(ctx context.Context, yield func([]api.Flow) bool) error {
 	var list []api.Flow

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
+	"github.com/penstock/penstock/cmd/penstock/internal/removal"
 	"github.com/penstock/penstock/cmd/penstock/internal/sandboxed"
 	"github.com/penstock/penstock/cmd/penstock/internal/sources"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -60,18 +60,17 @@ type given struct {
 
 // parts are what the daemon is made of. They are made once, and each may be used by anybody at any time.
 type parts struct {
-	engine   *relay.Engine
-	set      *upstream.Set
-	clients  *certs.Clients // TLS towards members
-	hooks    *hooks.Hooks   // what is done with flows
-	ends     *endSchedule
-	events   *admin.Events
-	server   *admin.Server // nil: there is no admin listener
-	fleet    *fleetPart
-	memory   memory
-	removals removals
-	reloads  reloads
-	active   atomic.Pointer[activeConfig]
+	engine  *relay.Engine
+	set     *upstream.Set
+	clients *certs.Clients // TLS towards members
+	hooks   *hooks.Hooks   // what is done with flows
+	events  *admin.Events
+	server  *admin.Server // nil: there is no admin listener
+	fleet   *fleetPart
+	memory  memory
+	removed *removal.Flows
+	reloads reloads
+	active  atomic.Pointer[activeConfig]
 }
 
 // changing is what a change of the configuration changes beside the running configuration itself. Who holds mu may touch it.
@@ -107,7 +106,7 @@ type activeConfig struct {
 func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, cfg *spec.Config, k *keeping.Link, c *sandboxed.Process) (*daemon, error) {
 	d := &daemon{
 		given:    given{log: log, level: level, started: time.Now(), keeping: k, manager: k.Manager()},
-		parts:    parts{events: &admin.Events{}, removals: removals{wake: make(chan struct{}, 1)}},
+		parts:    parts{events: &admin.Events{}},
 		changing: changing{bound: map[bindKey]*hooks.Socket{}},
 		stopping: stopping{shutdown: shutdown{requested: make(chan struct{})}, closing: make(chan struct{})},
 	}
@@ -143,17 +142,17 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 		Sandbox:    c.Current(),
 	}
 	d.certificateOptions.Ask = k.Asker(earlykeeper.Read)
-	d.ends = newEndSchedule(func(id uint64) { d.engine.Kill(id, relay.CauseRemoved) })
+	d.removed = removal.New(d.engine, func() removal.Config { return d.active.Load() })
 	answers := upstream.NewAnswersFile(cfg.Node.State, log)
 	d.clients = certs.NewClients(d.certificateOptions, d.tellFiles)
-	d.set = upstream.NewSet(upstream.Options{Clients: d.clients, CertificateExpires: d.certificateExpires, MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: host.DialControl, MemberRemoved: d.memberRemoved,
+	d.set = upstream.NewSet(upstream.Options{Clients: d.clients, CertificateExpires: d.certificateExpires, MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: host.DialControl, MemberRemoved: d.removed.MemberRemoved,
 		Explain:    func(err error) error { return d.confined.Explain(err) },
 		Permit:     func(to spec.Endpoint) bool { return d.confined.Permits(to) },
 		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, LastGood: answers.Read(), Share: d.fleet.share, Counts: k.CountsMemory(), Saved: &d.keeping.Before().Members})
 	d.hooks.Clients, d.hooks.Groups = d.clients, d.set
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: cycle.NewListeners(nil, nil)})
 	d.background.Go(d.forgetMembers)
-	d.background.Go(d.lookForRemoved)
+	d.background.Go(func() { d.removed.FollowMembers(d.closing) })
 	d.background.Go(d.lookAtCertificates)
 	d.background.Go(func() { answers.Follow(d.set, d.closing) })
 	if k.SavesState() {
@@ -184,34 +183,9 @@ func (d *daemon) waitForLookups(ctx context.Context, most time.Duration) error {
 	return d.set.Wait(ctx)
 }
 
-// endRemovedFlows looks for flows whose listener, route or member was removed, and schedules their
-// end if their route says so. The ends of drained flows are spread over the jitter.
-func (d *daemon) endRemovedFlows() {
-	f, now, seed := d.active.Load(), time.Now(), maphash.MakeSeed()
-	d.engine.Flows(func(flows []relay.FlowInfo) bool {
-		for i := range flows {
-			p, ok := flows[i].Value.(*hooks.State)
-			if !ok {
-				continue
-			}
-			what, gone := f.isRemoved(p)
-			if !gone || what.What == "keep" || !p.ScheduleEnd() {
-				continue
-			}
-			at := now
-			if what.What == "drain" {
-				share := float64(maphash.Comparable(seed, flows[i].ID)>>11) / (1 << 53)
-				at = at.Add(what.After - time.Duration(share*float64(what.Jitter)))
-			}
-			d.ends.add(at, flows[i].ID)
-		}
-		return true
-	})
-}
-
-// isRemoved reports whether a flow's listener, route or member was removed. It also returns what
+// IsRemoved reports whether a flow's listener, route or member was removed. It also returns what
 // its route said, when the flow took it, about such flows.
-func (f *activeConfig) isRemoved(p *hooks.State) (spec.Removed, bool) {
+func (f *activeConfig) IsRemoved(p *hooks.State) (spec.Removed, bool) {
 	w, m := p.Target(), p.Member()
 	if w == nil {
 		return spec.Removed{}, false
@@ -314,7 +288,7 @@ func (d *daemon) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.engine.Close()
-	d.ends.close()
+	d.removed.Close()
 	d.set.Close()
 	d.hooks.Accounting.Close()
 	d.inherited.Close()

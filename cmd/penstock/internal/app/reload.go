@@ -287,33 +287,26 @@ func (d *daemon) describeDiff(diff config.Diff, cfg *spec.Config) api.Diff {
 			add("member", g.Name+"/"+m.Name, m.What, m.Changes)
 		}
 	}
-	d.engine.Flows(func(flows []relay.FlowInfo) bool {
-		for i := range flows {
-			p, ok := flows[i].Value.(*hooks.State)
-			if !ok {
-				continue
-			}
-			n := p.Names()
-			l := p.Listener()
-			if plan := old.planOf(l); plan != nil {
-				l = plan.Spec // by its present name
-				n.Listener = l.Name
-			}
-			loses, ends := diff.Loses(n.Listener, n.Route, n.Group, n.Member)
-			if goesOn(p, l, cfg) {
-				loses, ends = diff.Loses("", "", n.Group, n.Member)
-			}
-			if w := p.Target(); !loses || !ends && (w == nil || w.Route.Removed.What == "keep") {
-				continue
-			}
-			out.Flows++
-			for _, k := range []key{{"listener", n.Listener}, {"route", n.Listener + "/" + n.Route}, {"group", n.Group}, {"member", n.Group + "/" + n.Member}} {
-				if at, ok := place[k]; ok {
-					out.Changes[at].Flows++
-				}
+	hooks.EachFlow(d.engine, func(_ *relay.FlowInfo, p *hooks.State) {
+		n := p.Names()
+		l := p.Listener()
+		if plan := old.planOf(l); plan != nil {
+			l = plan.Spec // by its present name
+			n.Listener = l.Name
+		}
+		loses, ends := diff.Loses(n.Listener, n.Route, n.Group, n.Member)
+		if goesOn(p, l, cfg) {
+			loses, ends = diff.Loses("", "", n.Group, n.Member)
+		}
+		if w := p.Target(); !loses || !ends && (w == nil || w.Route.Removed.What == "keep") {
+			return
+		}
+		out.Flows++
+		for _, k := range []key{{"listener", n.Listener}, {"route", n.Listener + "/" + n.Route}, {"group", n.Group}, {"member", n.Group + "/" + n.Member}} {
+			if at, ok := place[k]; ok {
+				out.Changes[at].Flows++
 			}
 		}
-		return true
 	})
 	return out
 }

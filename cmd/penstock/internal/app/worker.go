@@ -59,7 +59,7 @@ func (d *daemon) restore() error {
 	k.AddStart(&w)
 	d.tellStart(&w, young)
 	d.saveState(savedSources) // the event, should this worker die soon, too
-	d.endRemovedFlows()
+	d.removed.ScheduleEnds()
 	return nil
 }
 
@@ -114,7 +114,7 @@ func (d *daemon) goneListener(string) (relay.ListenConfig, bool) {
 
 // liveVolumes calls add with what open flows have moved so far.
 func (d *daemon) liveVolumes(add func(*account.Series, account.Volume, account.Volume)) {
-	d.eachFlow(func(f *relay.FlowInfo, p *hooks.State) {
+	hooks.EachFlow(d.engine, func(f *relay.FlowInfo, p *hooks.State) {
 		if s := p.Series(); s != nil {
 			add(s, hooks.Moved(&f.Up), hooks.Moved(&f.Down))
 		}

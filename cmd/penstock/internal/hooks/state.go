@@ -31,7 +31,7 @@ type State struct {
 	start        start       // of a client of a listener with starttls
 	connected    bool        // to an upstream; a datagram flow, or one to a built-in upstream, as soon as it has one
 	endsTLS      bool        // TLS ends or begins here, so that the flow ends with the worker; see TLSFlows
-	endScheduled atomic.Bool // the flow is in the endSchedule
+	endScheduled atomic.Bool // see package removal
 }
 
 // clientTLS is what is known of a client's TLS. It does not change, but for what it is admitted as.
@@ -114,6 +114,18 @@ func (p *State) Hello() (*clienthello.Hello, *certs.Identity) {
 
 // ScheduleEnd notes that the flow's end is scheduled, and reports whether it was not yet.
 func (p *State) ScheduleEnd() bool { return !p.endScheduled.Swap(true) }
+
+// EachFlow calls do with every open flow that the daemon knows.
+func EachFlow(engine *relay.Engine, do func(*relay.FlowInfo, *State)) {
+	engine.Flows(func(flows []relay.FlowInfo) bool {
+		for i := range flows {
+			if p, ok := flows[i].Value.(*State); ok {
+				do(&flows[i], p)
+			}
+		}
+		return true
+	})
+}
 
 // stateOf returns the state that the admit hook gave to a flow.
 func stateOf(f *relay.Flow) *State { return f.Value().(*State) }

@@ -1,4 +1,4 @@
-package app
+package removal
 
 import (
 	"container/heap"
@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// An endSchedule ends flows at given times. Use newEndSchedule to make one.
-type endSchedule struct {
+// A schedule ends flows at given times. Use newSchedule to make one.
+type schedule struct {
 	end  func(id uint64)
 	mu   sync.Mutex
 	due  deadlines
@@ -23,68 +23,68 @@ type deadline struct {
 	id uint64
 }
 
-// newEndSchedule returns a running endSchedule that ends flows by calling end.
-func newEndSchedule(end func(id uint64)) *endSchedule {
-	r := &endSchedule{end: end, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
-	go r.run()
-	return r
+// newSchedule returns a running schedule that ends flows by calling end.
+func newSchedule(end func(id uint64)) *schedule {
+	s := &schedule{end: end, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	go s.run()
+	return s
 }
 
 // add schedules the end of a flow. The time may have passed.
-func (r *endSchedule) add(at time.Time, id uint64) {
-	r.mu.Lock()
-	heap.Push(&r.due, deadline{at, id})
-	first := r.due[0].id == id
-	r.mu.Unlock()
+func (s *schedule) add(at time.Time, id uint64) {
+	s.mu.Lock()
+	heap.Push(&s.due, deadline{at, id})
+	first := s.due[0].id == id
+	s.mu.Unlock()
 	if first {
 		select {
-		case r.wake <- struct{}{}:
+		case s.wake <- struct{}{}:
 		default:
 		}
 	}
 }
 
 // close stops the schedule. Flows that are not due yet continue.
-func (r *endSchedule) close() {
-	close(r.stop)
-	<-r.done
+func (s *schedule) close() {
+	close(s.stop)
+	<-s.done
 }
 
-func (r *endSchedule) run() {
-	defer close(r.done)
+func (s *schedule) run() {
+	defer close(s.done)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		wait := time.Hour
 		for {
-			id, until, ok := r.next(time.Now())
+			id, until, ok := s.next(time.Now())
 			if !ok {
 				wait = until
 				break
 			}
-			r.end(id)
+			s.end(id)
 		}
 		timer.Reset(wait)
 		select {
-		case <-r.stop:
+		case <-s.stop:
 			return
-		case <-r.wake:
+		case <-s.wake:
 		case <-timer.C:
 		}
 	}
 }
 
 // next removes and returns the first flow that is due, or returns the time until one is.
-func (r *endSchedule) next(now time.Time) (id uint64, until time.Duration, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.due) == 0 {
+func (s *schedule) next(now time.Time) (id uint64, until time.Duration, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.due) == 0 {
 		return 0, time.Hour, false
 	}
-	if until = r.due[0].at.Sub(now); until > 0 {
+	if until = s.due[0].at.Sub(now); until > 0 {
 		return 0, until, false
 	}
-	return heap.Pop(&r.due).(deadline).id, 0, true
+	return heap.Pop(&s.due).(deadline).id, 0, true
 }
 
 // deadlines implements heap.Interface.

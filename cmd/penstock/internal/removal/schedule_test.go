@@ -1,4 +1,4 @@
-package app
+package removal
 
 import (
 	"slices"
@@ -9,7 +9,7 @@ import (
 )
 
 // Flows end at their times, whatever the order in which they were given.
-func TestEndSchedule(t *testing.T) {
+func TestSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type end struct {
 			id    uint64
@@ -18,16 +18,16 @@ func TestEndSchedule(t *testing.T) {
 		var mu sync.Mutex
 		var ends []end
 		start := time.Now()
-		r := newEndSchedule(func(id uint64) {
+		s := newSchedule(func(id uint64) {
 			mu.Lock()
 			defer mu.Unlock()
 			ends = append(ends, end{id, time.Since(start)})
 		})
 		for id, after := range map[uint64]time.Duration{1: 3 * time.Second, 2: 0, 3: time.Second, 4: 2 * time.Hour} {
-			r.add(start.Add(after), id)
+			s.add(start.Add(after), id)
 		}
 		time.Sleep(2 * time.Second)
-		r.add(start.Add(time.Second), 5) // which has passed
+		s.add(start.Add(time.Second), 5) // which has passed
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		mu.Lock()
@@ -36,6 +36,6 @@ func TestEndSchedule(t *testing.T) {
 		if !slices.Equal(ends, want) {
 			t.Errorf("%v, want %v", ends, want)
 		}
-		r.close()
+		s.close()
 	})
 }

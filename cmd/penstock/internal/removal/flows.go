@@ -1,0 +1,125 @@
+package removal
+
+import (
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
+	"github.com/penstock/penstock/relay"
+)
+
+// Flows ends the flows of an engine. Its methods may be called by anybody, until Close. Use New to make one.
+type Flows struct {
+	engine  *relay.Engine
+	running func() Config
+	ends    *schedule
+
+	mu      sync.Mutex
+	members []*upstream.Member // that were removed, and whose flows are to be looked for
+	wake    chan struct{}      // receives after the first of members
+}
+
+// A Config is a configuration that flows are held against.
+type Config interface {
+	// IsRemoved reports whether a flow's listener, route or member was removed. It also returns what its route said, when
+	// the flow took it, about such flows.
+	IsRemoved(*hooks.State) (spec.Removed, bool)
+}
+
+// New returns the flows of an engine. running returns the running configuration.
+func New(engine *relay.Engine, running func() Config) *Flows {
+	return &Flows{engine: engine, running: running, wake: make(chan struct{}, 1), ends: newSchedule(func(id uint64) { engine.Kill(id, relay.CauseRemoved) })}
+}
+
+// EndMemberFlows ends the flows of a member that an operator has disabled.
+func (f *Flows) EndMemberFlows(group, name string) {
+	hooks.EachFlow(f.engine, func(flow *relay.FlowInfo, p *hooks.State) {
+		if m := p.Member(); m != nil && m.Group().Name() == group && m.Is(name) {
+			f.ends.add(time.Now(), flow.ID)
+		}
+	})
+}
+
+// ScheduleEnds looks for flows whose listener, route or member was removed, and schedules their
+// end if their route says so. The ends of drained flows are spread over the jitter.
+func (f *Flows) ScheduleEnds() {
+	running, now, seed := f.running(), time.Now(), maphash.MakeSeed()
+	hooks.EachFlow(f.engine, func(flow *relay.FlowInfo, p *hooks.State) {
+		said, gone := running.IsRemoved(p)
+		if !gone || said.What == "keep" || !p.ScheduleEnd() {
+			return
+		}
+		at := now
+		if said.What == "drain" {
+			share := float64(maphash.Comparable(seed, flow.ID)>>11) / (1 << 53)
+			at = at.Add(said.After - time.Duration(share*float64(said.Jitter)))
+		}
+		f.ends.add(at, flow.ID)
+	})
+}
+
+// Times of looking for the flows of members that were removed. To look for them goes through all flows, so that members that are
+// removed within a moment are looked for together, and those that have no flows never. After a look the next one waits
+// lookShare times what it took.
+const (
+	lookDelay = 50 * time.Millisecond
+	lookShare = 50
+	lookWait  = 5 * time.Second // at most
+)
+
+// MemberRemoved is called after the configuration, or discovery, has removed a member.
+func (f *Flows) MemberRemoved(m *upstream.Member) {
+	f.mu.Lock()
+	f.members = append(f.members, m)
+	first := len(f.members) == 1
+	f.mu.Unlock()
+	if first {
+		f.wake <- struct{}{} // which has room: nobody else sends before the members were taken
+	}
+}
+
+// FollowMembers looks for the flows of members that were removed, until closing is closed.
+func (f *Flows) FollowMembers(closing <-chan struct{}) {
+	wait := lookDelay
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-f.wake:
+		case <-closing:
+			return
+		}
+		timer.Reset(wait)
+		select {
+		case <-timer.C:
+			wait = max(lookDelay, min(lookShare*f.lookForMembers(), lookWait))
+		case <-closing:
+			return
+		}
+	}
+}
+
+// lookForMembers looks for the flows of those members that were removed and have any. It returns
+// how long that took.
+func (f *Flows) lookForMembers() time.Duration {
+	f.mu.Lock()
+	members := f.members
+	f.members = nil
+	f.mu.Unlock()
+	flows := 0
+	for _, m := range members {
+		flows += m.Active()
+	}
+	if flows == 0 {
+		return 0
+	}
+	start := time.Now()
+	f.ScheduleEnds()
+	return time.Since(start)
+}
+
+// Close stops the schedule. Flows whose end is not due yet continue.
+func (f *Flows) Close() { f.ends.close() }

@@ -8,11 +8,17 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
+	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
 // Certificates of listeners.
+
+// certificateOptions say how certificates are read.
+func (d *daemon) certificateOptions() certs.Options {
+	return certs.Options{Ask: d.keeping.Asker(earlykeeper.Read)}
+}
 
 // openCertificates reads the certificates of a configuration's listeners, by name. Warnings were told when the configuration was read.
 func (d *daemon) openCertificates(cfg *spec.Config) (map[string]*certs.Server, error) {
@@ -26,7 +32,7 @@ func (d *daemon) openCertificates(cfg *spec.Config) (map[string]*certs.Server, e
 		if plan := old.planOf(l); plan != nil {
 			before = plan.Certs
 		}
-		o := d.certificateOptions
+		o := d.certificateOptions()
 		o.Incomplete = d.shortfall.accepted
 		s, problems := certs.Open(l.TLS, o, before)
 		if errs := problems.Errors(); s == nil {

@@ -47,15 +47,10 @@ type given struct {
 	started time.Time                                     // the first worker of the service
 	load    func() (*spec.Config, config.Warnings, error) // reads the configuration; nil: there is no file
 	remotes *sources.Remotes                              // what of it is in registries
-	manager *systemd.Manager
 	// inherited are the sockets of the service manager.
 	inherited *systemd.Sockets
 	keeping   *keeping.Link
 	confined  *sandboxed.Process // nil: this process gives up nothing
-	// certificateOptions say how certificates are read.
-	certificateOptions certs.Options
-	// endedBefore returns the flows that ended in the worker before this one.
-	endedBefore func() keeping.Ended
 }
 
 // parts are what the daemon is made of. They are made once, and each may be used by anybody at any time.
@@ -105,7 +100,7 @@ type activeConfig struct {
 // the number of log lines dropped; c is the sandbox that the process will enter.
 func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, cfg *spec.Config, k *keeping.Link, c *sandboxed.Process) (*daemon, error) {
 	d := &daemon{
-		given:    given{log: log, level: level, started: time.Now(), keeping: k, manager: k.Manager()},
+		given:    given{log: log, level: level, started: time.Now(), keeping: k},
 		parts:    parts{events: &admin.Events{}},
 		changing: changing{bound: map[bindKey]*hooks.Socket{}},
 		stopping: stopping{shutdown: shutdown{requested: make(chan struct{})}, closing: make(chan struct{})},
@@ -124,7 +119,6 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	if !k.Before().Started.IsZero() {
 		d.started = d.keeping.Before().Started
 	}
-	d.endedBefore = sync.OnceValue(k.EndedBefore)
 	d.nodeDrain.word = d.keeping.Values.Word("fleet.drained")
 	d.nodeDrain.closed = d.nodeDrain.word.Load() == drainClosed
 	d.fleet = newFleetPart(d, cfg.Node)
@@ -141,10 +135,9 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 		TLS:        hooks.NewTLSFlows(d.keeping.Values),
 		Sandbox:    c.Current(),
 	}
-	d.certificateOptions.Ask = k.Asker(earlykeeper.Read)
 	d.removed = removal.New(d.engine, func() removal.Config { return d.active.Load() })
 	answers := upstream.NewAnswersFile(cfg.Node.State, log)
-	d.clients = certs.NewClients(d.certificateOptions, d.tellFiles)
+	d.clients = certs.NewClients(d.certificateOptions(), d.tellFiles)
 	d.set = upstream.NewSet(upstream.Options{Clients: d.clients, CertificateExpires: d.certificateExpires, MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: host.DialControl, MemberRemoved: d.removed.MemberRemoved,
 		Explain:    func(err error) error { return d.confined.Explain(err) },
 		Permit:     func(to spec.Endpoint) bool { return d.confined.Permits(to) },

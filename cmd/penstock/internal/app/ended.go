@@ -14,7 +14,7 @@ func (d *daemon) Ended(problems bool) []api.EndedFlow {
 	for i := range entries {
 		list[i] = endedFlow(&entries[i])
 	}
-	before := d.endedBefore()
+	before := d.keeping.EndedBefore()
 	earlier := before.All
 	if problems {
 		earlier = before.Problems

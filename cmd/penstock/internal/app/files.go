@@ -24,7 +24,7 @@ func (d *daemon) checkClientFiles(cfg *spec.Config) (err error) {
 		return nil
 	}
 	for _, t := range cfg.ClientTLS() {
-		certs.CheckClient(t, d.certificateOptions, func(_ *string, problem certs.Problem) {
+		certs.CheckClient(t, d.certificateOptions(), func(_ *string, problem certs.Problem) {
 			if err == nil && errors.Is(problem.Err, fs.ErrPermission) {
 				err = fmt.Errorf("TLS towards members: %w", d.explained(certs.Problems{problem}))
 			}

@@ -434,7 +434,7 @@ func (l *lifecycle) load() (*spec.Config, config.Warnings, error) {
 // reload makes the file the running configuration. If it is invalid nothing changes, and the log
 // says why.
 func (l *lifecycle) reload(why string) {
-	l.logNotifyError(l.d.manager.Reloading("reloading"))
+	l.logNotifyError(l.keeping.Manager().Reloading("reloading"))
 	ctx, cancel := context.WithTimeout(context.Background(), reloadTimeout)
 	defer cancel()
 	l.d.reload(ctx, why) // also tells the manager that the reload is over
@@ -463,7 +463,7 @@ func (l *lifecycle) drain(s os.Signal, signals host.Signals) int {
 	l.keeping.Leaving()
 	drained := l.d.drain()
 	l.log.Info("draining", "signal", by, "flows", l.d.Draining().AtStart, "deadline", cfg.Drain)
-	l.logNotifyError(l.d.manager.Stopping("draining", cfg.Drain))
+	l.logNotifyError(l.keeping.Manager().Stopping("draining", cfg.Drain))
 	code, how := cli.ExitOK, "drained"
 wait:
 	for {

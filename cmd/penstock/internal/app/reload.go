@@ -156,7 +156,7 @@ func (d *daemon) notifyManager() {
 	if f := d.reloads.lastFailed(); f != nil && len(f.Errors) > 0 {
 		status = "serving with the previous configuration; the last reload failed: " + f.Errors[0].Message
 	}
-	if err := d.manager.Ready(status); err != nil {
+	if err := d.keeping.Manager().Ready(status); err != nil {
 		d.log.Warn("cannot notify the service manager", "error", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/confine"
@@ -51,6 +52,7 @@ type Link struct {
 	Values *saved.Values
 
 	ended       *saved.Document // the flows that ended last
+	endedBefore func() Ended    // reads what the worker before has left there, once
 	historyFile *saved.Document
 	past        history // written when a worker starts
 }
@@ -71,7 +73,9 @@ const (
 
 // Alone returns the link of a process without a keeper.
 func Alone() *Link {
-	return &Link{Began: time.Now(), others: map[string]keeper.Item{}, Values: saved.NewValues(counts.Heap(saved.ValuesLayout))}
+	k := &Link{Began: time.Now(), others: map[string]keeper.Item{}, Values: saved.NewValues(counts.Heap(saved.ValuesLayout))}
+	k.endedBefore = sync.OnceValue(k.readEnded)
+	return k
 }
 
 // Connect returns the link to the keeper that has started this process, or if none has, that of a process without one. version

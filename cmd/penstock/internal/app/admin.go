@@ -49,7 +49,7 @@ func (d *daemon) serveAdmin() {
 	}
 	d.hooks.Accounting.KeepRecent()
 	d.server = admin.New(d, admin.Config{
-		Token: cfg.Token, ReadToken: cfg.ReadToken, Events: d.events, Started: d.started, Page: dashboard.Files(),
+		Token: cfg.Token, ReadToken: cfg.ReadToken, Events: d.log.events, Started: d.started, Page: dashboard.Files(),
 	})
 	for _, l := range list {
 		at := urlOf(l.Addr())
@@ -177,7 +177,7 @@ func (d *daemon) Kill(ctx context.Context, ids []uint64) (n int64) {
 }
 
 // Level returns the level of the log.
-func (d *daemon) Level() string { return logs.LevelName(d.level.Level()) }
+func (d *daemon) Level() string { return logs.LevelName(d.log.level.Level()) }
 
 // SetLevel changes the level of the log until the next reload.
-func (d *daemon) SetLevel(level string) { d.level.Set(logs.LevelOf(level)) }
+func (d *daemon) SetLevel(level string) { d.log.level.Set(logs.LevelOf(level)) }

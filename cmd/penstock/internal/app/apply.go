@@ -52,7 +52,7 @@ func stages() []stage {
 		{name: "ports of others", place: "they are looked at before this daemon has the same",
 			prepare: (*application).lookAtPorts, commit: func(a *application) { a.sharedPorts(a.sockets, a.others) }},
 		{name: "sockets", place: "new ones are bound, and paused, while this process may still bind them",
-			prepare: (*application).bind, undo: func(a *application) { a.closeListeners(a.sockets, a.bound) }},
+			prepare: (*application).bind, undo: func(a *application) { a.closeListeners(a.sockets, a.listening.bound) }},
 		{name: "cycles", place: "only now the ports of listeners are known that have any free one",
 			prepare: func(a *application) error { return a.goWithout(cycle.Check(a.own, a.written.Listeners)) }},
 		{name: "capabilities", place: "the sandbox takes them away, and options are tried on a socket",
@@ -146,8 +146,8 @@ func (a *application) begin() {
 
 // switchOver makes groups and listeners those of the new configuration.
 func (a *application) switchOver() {
-	a.switching.Lock()
-	defer a.switching.Unlock()
+	a.active.switching.Lock()
+	defer a.active.switching.Unlock()
 	cfg, groups := a.next.Config, append(slices.Clip(a.next.Groups), a.leaving...)
 	a.clients.Set((&spec.Config{Groups: groups}).ClientTLS())
 	a.set.Apply(groups)
@@ -183,16 +183,16 @@ func (a *application) gateBefore(l *spec.Listener) *admit.Controller {
 }
 
 func (a *application) closeOld() {
-	gone := a.bound
-	a.bound = a.sockets
-	a.closeListeners(gone, a.bound)
+	gone := a.listening.bound
+	a.listening.bound = a.sockets
+	a.closeListeners(gone, a.listening.bound)
 }
 
 func (a *application) tellKeeper() {
 	if err := a.keeping.UseTimes(a.next.Keeper); err != nil {
 		a.log.Warn("the keeper does not know the present times", "error", err)
 	}
-	if err := a.keeping.SaveConfig(a.written, a.addressesToKeep(a.written, a.bound)); err != nil {
+	if err := a.keeping.SaveConfig(a.written, a.addressesToKeep(a.written, a.listening.bound)); err != nil {
 		a.log.Warn("the keeper does not have the present configuration", "error", err)
 	}
 }

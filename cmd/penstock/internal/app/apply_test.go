@@ -50,7 +50,7 @@ func TestApplyAsAWhole(t *testing.T) {
 	if err := d.apply(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	running, socket := d.active.Load(), d.bound[bindKeyOf(first.Listeners[0], 0)]
+	running, socket := d.active.Load(), d.listening.bound[bindKeyOf(first.Listeners[0], 0)]
 	list := stages()
 	wrong := errors.New("wrong")
 	for n := range list {
@@ -61,7 +61,7 @@ func TestApplyAsAWhole(t *testing.T) {
 		if err := d.applyStages(t.Context(), second, failing); !errors.Is(err, wrong) {
 			t.Fatalf("after %s: %v", list[n].name, err)
 		}
-		if d.active.Load() != running || len(d.bound) != 1 || d.bound[bindKeyOf(first.Listeners[0], 0)] != socket || d.set.Group("g") != nil {
+		if d.active.Load() != running || len(d.listening.bound) != 1 || d.listening.bound[bindKeyOf(first.Listeners[0], 0)] != socket || d.set.Group("g") != nil {
 			t.Errorf("after %s the configuration before does not go on as it was", list[n].name)
 		}
 	}
@@ -72,7 +72,7 @@ func TestApplyAsAWhole(t *testing.T) {
 	for _, l := range d.active.Load().Listeners {
 		names = append(names, l.Name)
 	}
-	if len(d.bound) != 2 || strings.Join(names, " ") != "one two" || d.bound[bindKeyOf(first.Listeners[0], 0)] != socket {
-		t.Errorf("%q, %d sockets", names, len(d.bound))
+	if len(d.listening.bound) != 2 || strings.Join(names, " ") != "one two" || d.listening.bound[bindKeyOf(first.Listeners[0], 0)] != socket {
+		t.Errorf("%q, %d sockets", names, len(d.listening.bound))
 	}
 }

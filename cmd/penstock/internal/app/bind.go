@@ -61,7 +61,7 @@ func (d *daemon) bindListeners(ctx context.Context, listeners []*spec.Listener) 
 	for _, l := range listeners {
 		var at relay.Addr // of the first port; a name is looked up once
 		for i, b := range bindKeysOf(l) {
-			if p := d.bound[b]; p != nil {
+			if p := d.listening.bound[b]; p != nil {
 				bound[b] = p
 				continue
 			}
@@ -155,7 +155,7 @@ func (d *daemon) listen(l *spec.Listener, at relay.Addr, i int) (*hooks.Socket, 
 // inherit listens on the socket that the service manager passed under the listener's name. It stays open, for a listener that comes after
 // this one.
 func (d *daemon) inherit(l *spec.Listener, c relay.ListenConfig) (*relay.Listener, error) {
-	streams, packets := d.inherited.Streams[l.Inherit], d.inherited.Datagrams[l.Inherit]
+	streams, packets := d.listening.inherited.Streams[l.Inherit], d.listening.inherited.Datagrams[l.Inherit]
 	switch {
 	case !l.Datagrams && len(streams) == 1:
 		return listenOn(streams[0], net.FileListener, d.engine.ListenOn, c)

@@ -51,7 +51,7 @@ func (d *daemon) lookAtCertificates() {
 	defer tick.Stop()
 	for {
 		select {
-		case <-d.closing:
+		case <-d.background.closing:
 			return
 		case <-tick.C:
 		}
@@ -68,7 +68,7 @@ func (d *daemon) lookAtCertificates() {
 func (d *daemon) tellCertificates(listener string, c certs.Change) {
 	for _, file := range c.Loaded {
 		d.log.Info("certificates loaded", "listener", listener, "file", file)
-		d.event(slog.LevelInfo, "certificate", listener, file+" was loaded")
+		d.log.event(slog.LevelInfo, "certificate", listener, file+" was loaded")
 	}
 	for _, p := range d.explained(c.Problems) {
 		level, message := slog.LevelError, "a changed file cannot be used; what was read before stays"
@@ -76,7 +76,7 @@ func (d *daemon) tellCertificates(listener string, c certs.Change) {
 			level, message = slog.LevelWarn, "certificates"
 		}
 		d.log.Log(context.Background(), level, message, "listener", listener, "file", p.File, "line", p.Line, "error", p.Text)
-		d.event(level, "certificate", listener, p.Message())
+		d.log.event(level, "certificate", listener, p.Message())
 	}
 }
 

@@ -29,7 +29,7 @@ func (d *daemon) watchLookups() {
 	var told time.Time
 	for {
 		select {
-		case <-d.closing:
+		case <-d.background.closing:
 			return
 		case <-tick.C:
 		}
@@ -107,7 +107,7 @@ func (d *daemon) checkNeeds(cfg *spec.Config) error {
 		return nil // or the first one, which ran before in this sandbox: its sockets are held
 	}
 	ports := map[uint16]bool{}
-	for key, l := range d.bound {
+	for key, l := range d.listening.bound {
 		if key.addr.Path == "" {
 			ports[l.Addr().AddrPort.Port()] = true
 		}
@@ -166,7 +166,7 @@ func (d *daemon) refusedBySandbox(err error) bool {
 // replacedInVain reports whether this worker has taken over a moment ago with an older version than a registry has: it did not answer
 // in time, and one worker after the other would be started.
 func (d *daemon) replacedInVain() bool {
-	return d.remotes != nil && d.keeping.Replaced() && time.Since(d.keeping.Began) < time.Minute
+	return d.reloads.remotes != nil && d.keeping.Replaced() && time.Since(d.keeping.Began) < time.Minute
 }
 
 // withoutReplacement returns the error of a reload that needs more, where no other worker can take over.
@@ -189,5 +189,5 @@ func (d *daemon) reloadFailed(by string, problem *api.Problem) {
 	for _, e := range problem.Errors {
 		d.log.Error("configuration rejected; nothing changed", "by", by, "error", e.Message)
 	}
-	d.eventBy(by, slog.LevelError, "reload", d.active.Load().Source, problem.Error())
+	d.log.eventBy(by, slog.LevelError, "reload", d.active.Load().Source, problem.Error())
 }

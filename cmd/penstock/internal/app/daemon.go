@@ -13,7 +13,6 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
-	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/cycle"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
@@ -21,7 +20,6 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
 	"github.com/penstock/penstock/cmd/penstock/internal/removal"
 	"github.com/penstock/penstock/cmd/penstock/internal/sandboxed"
-	"github.com/penstock/penstock/cmd/penstock/internal/sources"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
@@ -42,15 +40,10 @@ type daemon struct {
 
 // given is what a daemon is made with. It is set before the first configuration is applied, and anybody may read it.
 type given struct {
-	log     *slog.Logger
-	level   *slog.LevelVar
-	started time.Time                                     // the first worker of the service
-	load    func() (*spec.Config, config.Warnings, error) // reads the configuration; nil: there is no file
-	remotes *sources.Remotes                              // what of it is in registries
-	// inherited are the sockets of the service manager.
-	inherited *systemd.Sockets
-	keeping   *keeping.Link
-	confined  *sandboxed.Process // nil: this process gives up nothing
+	log      journal
+	started  time.Time // the first worker of the service
+	keeping  *keeping.Link
+	confined *sandboxed.Process // nil: this process gives up nothing
 }
 
 // parts are what the daemon is made of. They are made once, and each may be used by anybody at any time.
@@ -59,32 +52,35 @@ type parts struct {
 	set     *upstream.Set
 	clients *certs.Clients // TLS towards members
 	hooks   *hooks.Hooks   // what is done with flows
-	events  *admin.Events
-	server  *admin.Server // nil: there is no admin listener
+	removed *removal.Flows // which end, because the configuration has them no longer
+	server  *admin.Server  // nil: there is no admin listener
 	fleet   *fleetPart
 	memory  memory
-	removed *removal.Flows
 	reloads reloads
-	active  atomic.Pointer[activeConfig]
+	active  running
 }
 
 // changing is what a change of the configuration changes beside the running configuration itself. Who holds mu may touch it.
 type changing struct {
 	mu        sync.Mutex // serializes changes
-	bound     map[bindKey]*hooks.Socket
+	listening listening
 	nodeDrain nodeDrain
 	shortfall shortfall
-
-	// switching is held while groups and listeners of one configuration give way to those of the next; mu may be held
-	// before it. Who must not see some of both holds it for reading.
-	switching sync.RWMutex
 }
 
 // stopping is how the daemon ends: the goroutine of the lifecycle begins it, and everybody else waits for it.
 type stopping struct {
 	shutdown   shutdown
-	closing    chan struct{}  // closed by close
-	background sync.WaitGroup // goroutines that end when closing is closed
+	background background
+}
+
+// running is the running configuration, which Load returns.
+type running struct {
+	atomic.Pointer[activeConfig]
+
+	// switching is held while groups and listeners of one configuration give way to those of the next; daemon.mu may be held
+	// before it. Who must not see some of both holds it for reading.
+	switching sync.RWMutex
 }
 
 // An activeConfig is the running configuration and what was built from it.
@@ -96,24 +92,41 @@ type activeConfig struct {
 	ownListeners *cycle.Listeners
 }
 
+// listening is what the listeners listen on.
+type listening struct {
+	inherited *systemd.Sockets // those of the service manager
+	bound     map[bindKey]*hooks.Socket
+}
+
+// background are goroutines that end with the daemon.
+type background struct {
+	sync.WaitGroup
+	closing chan struct{} // closed when they are to end
+}
+
+// end waits until all have ended.
+func (b *background) end() {
+	close(b.closing)
+	b.Wait()
+}
+
 // newDaemon returns a daemon without a configuration. The caller must close it. logDropped returns
 // the number of log lines dropped; c is the sandbox that the process will enter.
 func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, cfg *spec.Config, k *keeping.Link, c *sandboxed.Process) (*daemon, error) {
 	d := &daemon{
-		given:    given{log: log, level: level, started: time.Now(), keeping: k},
-		parts:    parts{events: &admin.Events{}},
-		changing: changing{bound: map[bindKey]*hooks.Socket{}},
-		stopping: stopping{shutdown: shutdown{requested: make(chan struct{})}, closing: make(chan struct{})},
+		given:    given{log: journal{log, level, &admin.Events{}}, started: time.Now(), keeping: k},
+		changing: changing{listening: listening{bound: map[bindKey]*hooks.Socket{}}},
+		stopping: stopping{shutdown: shutdown{requested: make(chan struct{})}, background: background{closing: make(chan struct{})}},
 	}
 	var err error
-	if d.inherited, err = systemd.Inherit(); err != nil {
+	if d.listening.inherited, err = systemd.Inherit(); err != nil {
 		return nil, err
 	}
 	engine := engineConfig(&cfg.Engine)
 	engine.Keep = k.KeepConfig(cfg.Keeper)
 	engine.User = c.SocketUser(cfg)
 	if d.engine, err = relay.New(engine); err != nil {
-		d.inherited.Close()
+		d.listening.inherited.Close()
 		return nil, err
 	}
 	if !k.Before().Started.IsZero() {
@@ -122,7 +135,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.nodeDrain.word = d.keeping.Values.Word("fleet.drained")
 	d.nodeDrain.closed = d.nodeDrain.word.Load() == drainClosed
 	d.fleet = newFleetPart(d, cfg.Node)
-	d.events.Restore(d.keeping.Before().Events)
+	d.log.events.Restore(d.keeping.Before().Events)
 	if n := len(d.engine.Stats().Loops); n < engine.Loops {
 		d.lack(fmt.Errorf("%d of %d event loops", n, engine.Loops))
 	}
@@ -145,9 +158,9 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.hooks.Clients, d.hooks.Groups = d.clients, d.set
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: cycle.NewListeners(nil, nil)})
 	d.background.Go(d.forgetMembers)
-	d.background.Go(func() { d.removed.FollowMembers(d.closing) })
+	d.background.Go(func() { d.removed.FollowMembers(d.background.closing) })
 	d.background.Go(d.lookAtCertificates)
-	d.background.Go(func() { answers.Follow(d.set, d.closing) })
+	d.background.Go(func() { answers.Follow(d.set, d.background.closing) })
 	if k.SavesState() {
 		d.background.Go(d.saveChanges)
 	}
@@ -224,7 +237,7 @@ func (d *daemon) memberChanged(e upstream.MemberEvent) {
 	d.log.Log(context.Background(), level, "member", "group", e.Group, "member", e.Member,
 		"from", e.From.String(), "to", e.To.String(), "why", e.Why)
 	if level > slog.LevelDebug {
-		d.event(level, "health", e.Group+"/"+e.Member, e.From.String()+" to "+e.To.String()+": "+e.Why)
+		d.log.event(level, "health", e.Group+"/"+e.Member, e.From.String()+" to "+e.To.String()+": "+e.Why)
 	}
 }
 
@@ -234,7 +247,7 @@ func (d *daemon) lookupChanged(e upstream.LookupEvent) {
 	groups := strings.Join(e.Groups, ", ")
 	tell := func(level slog.Level, message string, attrs ...any) {
 		d.log.Log(context.Background(), level, message, append([]any{"group", groups, "name", e.Name, "members", e.Members}, attrs...)...)
-		d.event(level, "lookup", e.Name, message)
+		d.log.event(level, "lookup", e.Name, message)
 	}
 	switch {
 	case e.Removed && e.Vanished > 0:
@@ -261,7 +274,7 @@ func (d *daemon) panicChanged(group string, panics bool, up, all int) {
 		level, message = slog.LevelInfo, "enough members are up again"
 	}
 	d.log.Log(context.Background(), level, message, "group", group, "up", up, "members", all)
-	d.event(level, "health", group, message)
+	d.log.event(level, "health", group, message)
 }
 
 // reopen reopens log files after they were moved away.
@@ -276,13 +289,12 @@ func (d *daemon) close() {
 	d.keeping.Close()
 	d.memory.budget.Close()
 	d.stopNodeDrain()
-	close(d.closing)
-	d.background.Wait()
+	d.background.end()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.engine.Close()
 	d.removed.Close()
 	d.set.Close()
 	d.hooks.Accounting.Close()
-	d.inherited.Close()
+	d.listening.inherited.Close()
 }

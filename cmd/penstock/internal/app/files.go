@@ -52,7 +52,7 @@ func (d *daemon) tellFiles(problems certs.Problems) {
 			level, message = slog.LevelWarn, "certificate of TLS towards members"
 		}
 		d.log.Log(context.Background(), level, message, "file", p.File, "line", p.Line, "error", p.Text)
-		d.event(level, "certificate", p.File, p.Text)
+		d.log.event(level, "certificate", p.File, p.Text)
 	}
 }
 
@@ -64,5 +64,5 @@ func (d *daemon) certificateExpires(e upstream.CertificateEvent) {
 		text = "the certificate has expired, on " + at
 	}
 	d.log.Warn("certificate of a member", "group", e.Group, "member", e.Member, "expires", e.Expires.UTC(), "error", text)
-	d.event(slog.LevelWarn, "certificate", e.Group+"/"+e.Member, text)
+	d.log.event(slog.LevelWarn, "certificate", e.Group+"/"+e.Member, text)
 }

@@ -121,7 +121,7 @@ func (p *fleetPart) run() {
 		closing := false
 		select {
 		case <-p.wanted:
-		case <-p.d.closing:
+		case <-p.d.background.closing:
 			closing = true
 		}
 		cancel()
@@ -195,7 +195,7 @@ func (p *fleetPart) tell(level slog.Level, message string, err error) {
 	if err != nil {
 		message += ": " + config.OneLine(err)
 	}
-	p.d.event(level, "fleet", "daemon", message)
+	p.d.log.event(level, "fleet", "daemon", message)
 }
 
 // status returns the part for the API; nil: there is none.

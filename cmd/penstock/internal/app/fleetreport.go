@@ -25,9 +25,9 @@ import (
 // fleetReport returns what this relay reports to its fleet. The version is that of the running configuration, and so are the
 // listeners and groups: that of Status becomes another one a while after these have.
 func (d *daemon) fleetReport() fleet.Report {
-	d.switching.RLock()
+	d.active.switching.RLock()
 	f, groups := d.active.Load(), d.set.Snapshot()
-	d.switching.RUnlock()
+	d.active.switching.RUnlock()
 	now := d.snapshot()
 	s := now.Status()
 	r := fleet.Report{

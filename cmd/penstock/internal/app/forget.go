@@ -17,7 +17,7 @@ func (d *daemon) forgetMembers() {
 		select {
 		case <-tick.C:
 			d.forgetGoneMembers()
-		case <-d.closing:
+		case <-d.background.closing:
 			return
 		}
 	}

@@ -251,7 +251,7 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	if err = l.keeping.Prepare(cfg, l.log); err == nil {
 		confined := sandboxed.New(l.source, l.keeping, &l.held)
 		if l.d, err = newDaemon(l.log, &l.level, l.lines.DroppedLines, cfg, l.keeping, confined); err == nil {
-			confined.Follow(l.d.inherited, l.d.set.AtRunTime)
+			confined.Follow(l.d.listening.inherited, l.d.set.AtRunTime)
 			l.d.confined = confined
 		}
 	}
@@ -261,15 +261,15 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 		return err
 	}
 	if l.source != nil {
-		l.d.load = l.load
+		l.d.reloads.load = l.load
 	}
-	l.d.remotes = l.remotes
+	l.d.reloads.remotes = l.remotes
 	l.d.fleet.of(l.source)
 	if l.keeping.Unplanned() || l.stale != nil { // the configuration is not a new one, so that this still holds
 		l.d.reloads.failed = l.d.keeping.Before().Failed
 	}
 	if l.stale != nil {
-		l.d.event(slog.LevelError, "reload", cfg.Source, "the configuration is that of the worker before: "+strings.ReplaceAll(strings.TrimPrefix(config.Message(l.stale), "penstock: "), "\n", "; "))
+		l.d.log.event(slog.LevelError, "reload", cfg.Source, "the configuration is that of the worker before: "+strings.ReplaceAll(strings.TrimPrefix(config.Message(l.stale), "penstock: "), "\n", "; "))
 	}
 	err = l.applyFirst(ctx, cfg)
 	if err != nil && !l.keeping.First() {

@@ -68,7 +68,7 @@ func (d *daemon) membersNotReplaced(u *keeper.Upgrade) {
 	d.saveState(savedSources)
 	told := "members that were added or moved are left out, because the sandbox does not let this worker connect to them, and no other one could take over: " + u.Reason
 	d.log.Error(told)
-	d.event(slog.LevelError, "member", "daemon", told)
+	d.log.event(slog.LevelError, "member", "daemon", told)
 }
 
 // leaveMembers hands over to another worker if operators of the one before wanted members to which this one may not connect, because it is

@@ -61,7 +61,7 @@ func (d *daemon) setNodeDrain(on bool, by, why string) {
 		n.since = time.Time{}
 		d.nodeDrain.word.Store(drainServing)
 		d.log.Info("new flows again: the order to drain was taken back")
-		d.event(slog.LevelInfo, "drain", "daemon", "new flows again: the order to drain was taken back")
+		d.log.event(slog.LevelInfo, "drain", "daemon", "new flows again: the order to drain was taken back")
 		if n.closed {
 			d.openListeners()
 		}
@@ -77,7 +77,7 @@ func (d *daemon) setNodeDrain(on bool, by, why string) {
 		message += ": " + why
 	}
 	d.log.Warn(message, "by", by, "listeners_close_in", d.active.Load().Fleet.DrainGrace)
-	d.eventBy(by, slog.LevelWarn, "drain", "daemon", message)
+	d.log.eventBy(by, slog.LevelWarn, "drain", "daemon", message)
 	if !n.closed {
 		n.timer = d.laterUnlessClosing(d.active.Load().Fleet.DrainGrace, d.closeDrained)
 	}
@@ -118,7 +118,7 @@ func (d *daemon) laterUnlessClosing(after time.Duration, f func()) *time.Timer {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		select {
-		case <-d.closing:
+		case <-d.background.closing:
 		default:
 			f()
 		}
@@ -137,15 +137,15 @@ func (d *daemon) closeDrained() {
 	}
 	d.nodeDrain.word.Store(drainClosed)
 	stay := map[bindKey]*hooks.Socket{}
-	for key, p := range d.bound {
+	for key, p := range d.listening.bound {
 		if key.inherit != "" {
 			stay[key] = p
 		} else if key.freePortName != "" {
 			n.ports[key.freePortName] = p.Addr()
 		}
 	}
-	gone := d.bound
-	d.bound = stay
+	gone := d.listening.bound
+	d.listening.bound = stay
 	d.closeListeners(gone, stay)
 	d.log.Info("listeners closed, because this relay is drained", "flows", d.engine.Stats().Flows())
 }
@@ -161,11 +161,11 @@ func (d *daemon) openListeners() {
 	for _, l := range f.Listeners {
 		bound, err := d.bindListeners(ctx, []*spec.Listener{l})
 		if err != nil {
-			d.closeListeners(bound, d.bound)
+			d.closeListeners(bound, d.listening.bound)
 			refused = append(refused, err)
 			continue
 		}
-		maps.Copy(d.bound, bound)
+		maps.Copy(d.listening.bound, bound)
 		d.usePlan(l, f.plans[l.Name], bound)
 	}
 	if len(refused) == 0 {
@@ -175,7 +175,7 @@ func (d *daemon) openListeners() {
 	err := errors.Join(refused...)
 	told := strings.ReplaceAll(err.Error(), "\n", "; ")
 	d.log.Error("listeners cannot be opened again; another attempt follows", "error", told)
-	d.event(slog.LevelError, "drain", "daemon", "listeners cannot be opened again: "+told)
+	d.log.event(slog.LevelError, "drain", "daemon", "listeners cannot be opened again: "+told)
 	if d.refusedBySandbox(err) && d.keeping.Up() && !n.asked {
 		n.asked = true
 		d.background.Go(func() { d.makeGood("the end of the drain", told) })

@@ -86,7 +86,7 @@ func (d *daemon) overloadChanged(a budget.Action, active bool, r budget.Reading)
 	}
 	d.log.Log(context.Background(), level, "overload", "action", a.String(), "active", active, "resource", resourceMemory, "use", r.Use, "limit", r.Limit,
 		"limited_by", r.Source, "count", d.memory.counts[a].Load())
-	d.event(level, "overload", resourceMemory, fmt.Sprintf("%s %s at %.0f%% of the limit", a, what, 100*r.Pressure))
+	d.log.event(level, "overload", resourceMemory, fmt.Sprintf("%s %s at %.0f%% of the limit", a, what, 100*r.Pressure))
 }
 
 // oomShare is the memory by which the worker is made to look larger to the kernel, so that it is chosen

@@ -19,12 +19,18 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/cmd/penstock/internal/rules"
+	"github.com/penstock/penstock/cmd/penstock/internal/sources"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
 
-// reloads counts reloads and remembers the last failure.
+// reloads read the configuration again. They are counted, and the last failure is remembered.
 type reloads struct {
+	// load reads the configuration, of which remotes have what is in registries; nil: there is no file. Both are set before the first
+	// configuration is applied.
+	load    func() (*spec.Config, config.Warnings, error)
+	remotes *sources.Remotes
+
 	// order is held from reading the configuration until it is the running one. Otherwise an
 	// earlier reading could replace a later one.
 	order sync.Mutex
@@ -58,12 +64,12 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 	d.reloads.order.Lock()
 	defer d.reloads.order.Unlock()
 	old := d.active.Load()
-	d.remotes.Take()
-	cfg, warnings, err := d.read()
+	d.reloads.remotes.Take()
+	cfg, warnings, err := d.reloads.read()
 	var diff config.Diff
 	var told api.Diff
 	if err == nil {
-		warn(d.log, warnings)
+		warn(d.log.Logger, warnings)
 		diff = config.Compare(old.Config, cfg)
 		told = d.describeDiff(diff, cfg)
 		err = d.apply(ctx, cfg)
@@ -96,13 +102,13 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 		for _, e := range strings.Split(config.Message(err), "\n") {
 			d.log.Error("configuration rejected; nothing changed", "by", by, "error", e)
 		}
-		d.eventBy(by, slog.LevelError, "reload", old.Source, problem.Error())
+		d.log.eventBy(by, slog.LevelError, "reload", old.Source, problem.Error())
 		return api.Diff{}, problem
 	}
 	d.reloads.good++
 	d.keeping.Values.GoOn(reloadsGood, d.reloads.good)
 	d.reloads.failed = nil
-	d.level.Set(logs.LevelOf(cfg.Log.Level))
+	d.log.level.Set(logs.LevelOf(cfg.Log.Level))
 	d.log.Info("reloaded", "by", by, "source", cfg.Source, "changes", len(told.Changes), "flows", told.Flows)
 	later := d.later(diff)
 	if len(later.service) > 0 {
@@ -114,7 +120,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 			d.log.Error("no other worker", "error", err)
 		}
 	}
-	d.eventBy(by, slog.LevelInfo, "reload", cfg.Source, "configuration loaded")
+	d.log.eventBy(by, slog.LevelInfo, "reload", cfg.Source, "configuration loaded")
 	told.Applied = true
 	return told, nil
 }
@@ -127,13 +133,13 @@ func (d *daemon) reloadByAnother(ctx context.Context, by string, told api.Diff, 
 		return api.Diff{}, badConfig(err)
 	}
 	told.NewWorker, told.Applied, told.TLSFlows = true, true, d.hooks.TLS.Now()
-	d.eventBy(by, slog.LevelInfo, "reload", d.active.Load().Source, "another worker takes over: "+why.Error())
+	d.log.eventBy(by, slog.LevelInfo, "reload", d.active.Load().Source, "another worker takes over: "+why.Error())
 	return told, nil
 }
 
 // settleRemotes says what has become of the versions that a reload has taken from registries.
 func (d *daemon) settleRemotes(err error) {
-	d.tellNotKept(d.remotes.Settle(err))
+	d.tellNotKept(d.reloads.remotes.Settle(err))
 }
 
 // tellNotKept logs that a version could not be written to disk.
@@ -146,7 +152,7 @@ func (d *daemon) tellNotKept(failed error) {
 // tellRemote logs something about a registry.
 func (d *daemon) tellRemote(level slog.Level, subject, message string) {
 	d.log.Log(context.Background(), level, message, "source", subject)
-	d.event(level, "reload", subject, message)
+	d.log.event(level, "reload", subject, message)
 }
 
 // notifyManager tells the service manager that the daemon serves, and whether the last reload
@@ -162,16 +168,16 @@ func (d *daemon) notifyManager() {
 }
 
 // read reads the configuration as a reload does.
-func (d *daemon) read() (*spec.Config, config.Warnings, error) {
-	if d.load == nil {
+func (r *reloads) read() (*spec.Config, config.Warnings, error) {
+	if r.load == nil {
 		return nil, nil, api.NewProblem(http.StatusConflict, "this daemon has no configuration file: it was started by penstock relay", "")
 	}
-	return d.load()
+	return r.load()
 }
 
 // FileDiff returns what a reload would change now.
 func (d *daemon) FileDiff(context.Context) (api.Diff, error) {
-	cfg, _, err := d.read()
+	cfg, _, err := d.reloads.read()
 	if err != nil {
 		return api.Diff{}, badConfig(err)
 	}
@@ -327,13 +333,3 @@ func goesOn(p *hooks.State, now *spec.Listener, cfg *spec.Config) bool {
 
 // changeNames maps the names of changes in package config to those of the API.
 var changeNames = map[string]string{config.New: "added", config.Gone: "removed", config.Changed: "changed"}
-
-// event adds an event to those that the API shows.
-func (d *daemon) event(level slog.Level, kind, subject, message string) {
-	d.eventBy("", level, kind, subject, message)
-}
-
-// eventBy adds an event that somebody asked for.
-func (d *daemon) eventBy(by string, level slog.Level, kind, subject, message string) {
-	d.events.Add(api.Event{Level: logs.LevelName(level), Kind: kind, Subject: subject, Message: message, By: by})
-}

@@ -30,7 +30,7 @@ func TestReloadsKeepTheirOrder(t *testing.T) {
 	defer d.close()
 	const n = 4
 	var reads atomic.Int64
-	d.load = func() (*spec.Config, config.Warnings, error) {
+	d.reloads.load = func() (*spec.Config, config.Warnings, error) {
 		read := reads.Add(1)
 		time.Sleep(time.Duration(n-read) * 20 * time.Millisecond) // the first one takes longest
 		return &spec.Config{Drain: time.Duration(read), Log: spec.Log{Level: "info"}}, nil, nil
@@ -57,7 +57,7 @@ func TestReloadDuringHandOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.close()
-	d.load = func() (*spec.Config, config.Warnings, error) {
+	d.reloads.load = func() (*spec.Config, config.Warnings, error) {
 		cfg, err := config.Parse("test", []byte("listeners: {l: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}}"))
 		return cfg, nil, err
 	}

@@ -60,7 +60,7 @@ func (d *daemon) awaitReplacement(ctx context.Context, before uint64) keeper.Upg
 			}
 		case <-ctx.Done():
 			return keeper.Upgrade{}
-		case <-d.closing:
+		case <-d.background.closing:
 			return keeper.Upgrade{}
 		case <-d.keeping.Lost():
 			return keeper.Upgrade{}
@@ -92,7 +92,7 @@ func (d *daemon) awaitEnd(before uint64) (u keeper.Upgrade, ok bool) {
 	defer tick.Stop()
 	for {
 		select {
-		case <-d.closing:
+		case <-d.background.closing:
 			return u, false
 		case <-d.keeping.Lost():
 			return u, false

@@ -32,14 +32,14 @@ func (d *daemon) saveChanges() {
 				d.saveState(savedSources)
 				next = d.keeping.NextSave(start)
 			}
-		case <-d.closing:
+		case <-d.background.closing:
 			return
 		}
 	}
 }
 
 func (d *daemon) stateChanged() bool {
-	if d.keeping.StateIsOld(d.set.Revision(), d.events.Last()) {
+	if d.keeping.StateIsOld(d.set.Revision(), d.log.events.Last()) {
 		return true
 	}
 	f := d.active.Load()
@@ -57,8 +57,8 @@ func (d *daemon) stateChanged() bool {
 // saveState writes what the daemon knows for the next worker. sources bounds the sources of each listener.
 func (d *daemon) saveState(sources int) {
 	err := d.keeping.SaveState(d.set, sources == allSavedSources, func(now time.Time) (keeping.Rest, uint64) {
-		f, events := d.active.Load(), d.events.Last()
-		rest := keeping.Rest{Started: d.started, Limits: map[string]admit.SavedLimits{}, Events: d.events.Latest(savedEvents), Failed: d.reloads.lastFailed()}
+		f, events := d.active.Load(), d.log.events.Last()
+		rest := keeping.Rest{Started: d.started, Limits: map[string]admit.SavedLimits{}, Events: d.log.events.Latest(savedEvents), Failed: d.reloads.lastFailed()}
 		if f.total != nil && f.total.Saves() {
 			total := f.total.Save(now)
 			rest.Total = &total
@@ -78,5 +78,5 @@ func (d *daemon) saveState(sources int) {
 // reportValues reports what is not counted in memory that outlives the process, and returns it.
 func (d *daemon) reportValues(s relay.Stats) (relay.Stats, []admin.LogCounters) {
 	own, access := d.hooks.Accounting.Dropped()
-	return d.keeping.Values.Engine(s), []admin.LogCounters{{Name: "log", Dropped: own, LeftOut: d.keeping.Values.GoOn("log.left-out", logs.LeftOut(d.log))}, {Name: "access", Dropped: access}}
+	return d.keeping.Values.Engine(s), []admin.LogCounters{{Name: "log", Dropped: own, LeftOut: d.keeping.Values.GoOn("log.left-out", logs.LeftOut(d.log.Logger))}, {Name: "access", Dropped: access}}
 }

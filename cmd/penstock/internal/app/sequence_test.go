@@ -272,7 +272,7 @@ func runSequence(t *testing.T, data []byte) {
 		t.Fatal(err)
 	}
 	defer s.d.close()
-	s.d.load = load
+	s.d.reloads.load = load
 	if err := s.d.apply(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}

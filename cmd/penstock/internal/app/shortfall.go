@@ -55,7 +55,7 @@ func (d *daemon) lack(err error) {
 func (d *daemon) tellLack(err error) (text string) {
 	text = strings.ReplaceAll(err.Error(), "\n", "; ")
 	d.log.Error("this worker goes on without what it cannot have", "error", text)
-	d.event(slog.LevelError, "worker", "daemon", "this worker goes on without what it cannot have: "+text)
+	d.log.event(slog.LevelError, "worker", "daemon", "this worker goes on without what it cannot have: "+text)
 	return text
 }
 
@@ -80,7 +80,7 @@ func (d *daemon) makeGood(by, lacks string) {
 	for wait := makeGoodAfter; ; {
 		select {
 		case <-time.After(wait):
-		case <-d.closing:
+		case <-d.background.closing:
 			return
 		case <-d.keeping.Lost():
 			return
@@ -107,12 +107,12 @@ func (d *daemon) makeGood(by, lacks string) {
 
 // notAsLoaded says why another worker would not have the running configuration; empty: it would.
 func (d *daemon) notAsLoaded() string {
-	if d.load == nil {
+	if d.reloads.load == nil {
 		return ""
 	}
 	d.reloads.order.Lock()
 	defer d.reloads.order.Unlock()
-	cfg, _, err := d.load()
+	cfg, _, err := d.reloads.load()
 	switch {
 	case err != nil:
 		return config.Message(err)

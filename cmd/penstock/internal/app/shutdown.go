@@ -71,7 +71,7 @@ func (d *daemon) ready(announce bool) {
 
 // listensAt returns the URL of a listener, with its actual port if it is open. The caller holds the lock.
 func (d *daemon) listensAt(l *spec.Listener) string {
-	if p := d.bound[bindKeyOf(l, 0)]; p != nil {
+	if p := d.listening.bound[bindKeyOf(l, 0)]; p != nil {
 		return spec.URL(p.Addr(), l.Listen.Ports())
 	}
 	return l.Listen.String()

@@ -201,7 +201,7 @@ func addTimes(sum *api.Histogram, h *account.Histogram) {
 func (d *daemon) configStatus(f *activeConfig) api.ConfigInfo {
 	d.reloads.mu.Lock()
 	defer d.reloads.mu.Unlock()
-	return api.ConfigInfo{Source: f.Source, Hash: spec.HashOf(f.Text), Loaded: f.since, Failed: d.reloads.failed, Remote: d.remotes.Status()}
+	return api.ConfigInfo{Source: f.Source, Hash: spec.HashOf(f.Text), Loaded: f.since, Failed: d.reloads.failed, Remote: d.reloads.remotes.Status()}
 }
 
 // Config returns the running configuration. Tokens are in files of their own and not part of it, and
@@ -214,7 +214,7 @@ func (d *daemon) Config() api.Config {
 // Listeners returns the listeners in the order of the file.
 func (d *snapshot) Listeners() []api.Listener {
 	d.mu.Lock()
-	f, bound := d.active.Load(), d.bound
+	f, bound := d.active.Load(), d.listening.bound
 	d.mu.Unlock()
 	byRoute := map[hooks.Names]api.Numbers{}
 	// A flow that moves from one series to another during the reading is counted

@@ -27,7 +27,7 @@ func (d *daemon) Upgrade(ctx context.Context, u api.Upgrade, step func(api.Upgra
 	case err != nil:
 		return err
 	case up.State == keeper.Refused || up.State == keeper.RolledBack:
-		d.event(slog.LevelWarn, "worker", "daemon", "upgrade refused: "+up.Reason)
+		d.log.event(slog.LevelWarn, "worker", "daemon", "upgrade refused: "+up.Reason)
 		step(api.UpgradeStep{Step: up.State.String(), Error: up.Reason})
 	default:
 		told := d.upgradeStep(&up)

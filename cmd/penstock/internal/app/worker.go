@@ -104,7 +104,7 @@ func (d *daemon) tellStart(w *api.WorkerStart, young bool) {
 		attrs = append(attrs, "lost_"+l.Reason, l.Count)
 	}
 	d.log.Log(context.Background(), level, told, attrs...)
-	d.event(level, "worker", "daemon", told)
+	d.log.event(level, "worker", "daemon", told)
 }
 
 // goneListener returns the configuration for flows of a listener that the configuration no longer has.
@@ -160,7 +160,7 @@ func (d *daemon) heartbeat() {
 		if text, level := failures.look(total.KeepErrors, time.Now()); text != "" {
 			s := d.keeping.Stats()
 			d.log.Log(context.Background(), level, text, "descriptors", s.Descriptors, "most_descriptors", s.MaxDescriptors, "items", s.Items, "most_items", s.MaxItems)
-			d.event(level, "worker", "daemon", text)
+			d.log.event(level, "worker", "daemon", text)
 		}
 		every := heartbeatInterval
 		if cfg := d.active.Load().Keeper; cfg != nil && cfg.Watchdog > 0 {
@@ -168,7 +168,7 @@ func (d *daemon) heartbeat() {
 		}
 		select {
 		case <-time.After(every):
-		case <-d.closing:
+		case <-d.background.closing:
 			return
 		}
 	}
@@ -207,8 +207,8 @@ func (d *daemon) watchKeeper() {
 	case <-d.keeping.Lost():
 		const told = "the keeper is gone: flows end with this process, and it cannot be upgraded"
 		d.log.Error(told)
-		d.event(slog.LevelError, "worker", "daemon", told)
-	case <-d.closing:
+		d.log.event(slog.LevelError, "worker", "daemon", told)
+	case <-d.background.closing:
 	}
 }
 
@@ -261,7 +261,7 @@ func butTLS(n int64) string {
 // stay keeps this worker, because it cannot hand over.
 func (d *daemon) stay(why error) {
 	d.log.Error("this worker goes on, because it cannot hand over", "error", why)
-	d.event(slog.LevelError, "worker", "daemon", "this worker goes on, because it cannot hand over: "+why.Error())
+	d.log.event(slog.LevelError, "worker", "daemon", "this worker goes on, because it cannot hand over: "+why.Error())
 	if err := d.keeping.Stay(why.Error()); err != nil {
 		d.log.Warn("cannot tell the keeper that the worker goes on", "error", err)
 	}

@@ -4,7 +4,6 @@ package app
 
 import (
 	"bytes"
-	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -63,11 +62,8 @@ func attack(l *lifecycle) {
 			tell(r)
 		}
 		mark := host.CheckSocketOptions(&spec.Dial{Mark: 7})
-		ask, read := errors.ErrUnsupported, errors.ErrUnsupported
-		if l.keeping.Present() {
-			_, ask = l.keeping.Asker(earlykeeper.Append)("/etc/passwd")
-			_, read = l.keeping.Asker(earlykeeper.Read)(target.File)
-		}
+		_, ask := l.keeping.Asker(earlykeeper.Append)("/etc/passwd")
+		_, read := l.keeping.Asker(earlykeeper.Read)(target.File)
 		write := os.WriteFile(filepath.Join(dir, "etc/penstock.yaml"), nil, 0o600)
 		for name, err := range map[string]error{"mark a socket": mark, "ask the keeper for a log": ask, "ask the keeper for a file": read, "write its configuration": write} {
 			tell(testattack.Result{Name: name, Text: textOf(err), Refused: err != nil})

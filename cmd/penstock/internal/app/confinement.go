@@ -21,20 +21,20 @@ import (
 // lookInterval is how often the files of look-ups are opened.
 const lookInterval = 2 * time.Second
 
-// watchLookups hands over to another worker when the files of look-ups were replaced by others, until the daemon closes: without
-// them, names are asked for at a name server that is not there.
+// watchLookups hands over to another worker when the files of look-ups were replaced by others, until the daemon closes or there is
+// no keeper: without them, names are asked for at a name server that is not there.
 func (d *daemon) watchLookups() {
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
 	var told time.Time
-	for {
+	for d.keeping.Up() {
 		select {
 		case <-d.background.closing:
 			return
 		case <-tick.C:
 		}
 		path := d.confined.LostFile()
-		if path == "" || !d.keeping.Up() || time.Since(told) < time.Minute {
+		if path == "" || time.Since(told) < time.Minute {
 			continue
 		}
 		told = time.Now()
@@ -61,7 +61,7 @@ func (d *daemon) confine(cfg *spec.Config, bound map[bindKey]*hooks.Socket) erro
 	if h == nil || err != nil {
 		return err
 	}
-	if d.keeping.Present() && h.Policy.Mode == sandbox.Enforce && h.Report.Held(sandbox.Files) {
+	if h.Policy.Mode == sandbox.Enforce && h.Report.Held(sandbox.Files) {
 		d.background.Go(d.watchLookups)
 	}
 	var held, not []string

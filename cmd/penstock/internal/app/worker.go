@@ -21,12 +21,9 @@ import (
 // keeper kills it, and the flows continue as after a crash.
 const handOverTimeout = 5 * time.Second
 
-// restore continues the flows of the worker before this one, and tells what became of them.
+// restore continues the flows of the worker before this one, and tells what became of them. Without a keeper there are none.
 func (d *daemon) restore() error {
 	k := d.keeping
-	if !k.Present() {
-		return nil
-	}
 	cause := d.deathBefore()
 	r, err := d.engine.Restore(relay.RestoreConfig{Listener: d.goneListener})
 	switch {

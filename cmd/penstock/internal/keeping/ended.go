@@ -2,8 +2,10 @@ package keeping
 
 import (
 	"encoding/json"
+	"sync"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/saved"
 )
 
 // Ended is the document of the flows that ended last.
@@ -14,24 +16,31 @@ type Ended struct {
 
 const labelEnded = "ended"
 
+// ended is what one worker leaves to the next of the flows that ended in it.
+type ended struct {
+	file   *saved.Document
+	read   sync.Once
+	before Ended
+}
+
 // EndedBefore returns what the worker before has left of the flows that ended in it. It is read when somebody asks for the first time,
 // because nobody relays while a worker starts, or before SaveEnded.
-func (k *Link) EndedBefore() Ended { return k.endedBefore() }
-
-func (k *Link) readEnded() (s Ended) {
-	text, err := k.ended.Read()
-	if err != nil || json.Unmarshal(text, &s) != nil {
-		return Ended{} // a list for persons begins anew
-	}
-	return s
+func (e *ended) EndedBefore() Ended {
+	e.read.Do(func() {
+		text, err := e.file.Read()
+		if err != nil || json.Unmarshal(text, &e.before) != nil {
+			e.before = Ended{} // a list for persons begins anew
+		}
+	})
+	return e.before
 }
 
 // SaveEnded leaves the flows that ended last to the next worker.
-func (k *Link) SaveEnded(s Ended) error {
-	k.endedBefore()
+func (e *ended) SaveEnded(s Ended) error {
+	e.EndedBefore()
 	text, err := json.Marshal(s)
 	if err == nil {
-		err = k.ended.Write(text)
+		err = e.file.Write(text)
 	}
 	return err
 }

@@ -6,8 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"strconv"
-	"sync"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/confine"
@@ -16,6 +14,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/saved"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/keeper"
 	"github.com/penstock/penstock/relay"
 )
@@ -26,10 +25,15 @@ import (
 //
 //	Connect ──▶ prepared ──▶ (the daemon starts) ──▶ restored ──▶ ready
 type Link struct {
-	*keeper.Worker // nil: there is no keeper
+	*keeper.Worker      // if there is no keeper, one that does nothing, and whose calls fail
+	present        bool // there is, or was, a keeper
 	start          keeper.Start
 	Began          time.Time
-	version        string // of this program
+	version        string          // of this program
+	manager        systemd.Manager // told through the keeper, if there is one
+
+	state
+	ended
 
 	config *saved.Document // the last configuration that was applied
 	// lastConfigs are those of the workers before, the latest first. They are there from the beginning.
@@ -39,7 +43,6 @@ type Link struct {
 	engine        []relay.Held
 	others        map[string]keeper.Item // by label: what is held for other parts of the daemon
 	counts        *counts.Memory         // of the counters
-	state         state                  // what is known
 
 	admin   []net.Listener // their paths stay unless the worker exits for good
 	NoAdmin error          // of the addresses of the admin listener that this worker cannot have
@@ -51,8 +54,6 @@ type Link struct {
 	// Values are counters that go on in the next worker.
 	Values *saved.Values
 
-	ended       *saved.Document // the flows that ended last
-	endedBefore func() Ended    // reads what the worker before has left there, once
 	historyFile *saved.Document
 	past        history // written when a worker starts
 }
@@ -73,71 +74,7 @@ const (
 
 // Alone returns the link of a process without a keeper.
 func Alone() *Link {
-	k := &Link{Began: time.Now(), others: map[string]keeper.Item{}, Values: saved.NewValues(counts.Heap(saved.ValuesLayout))}
-	k.endedBefore = sync.OnceValue(k.readEnded)
-	return k
-}
-
-// Connect returns the link to the keeper that has started this process, or if none has, that of a process without one. version
-// is that of this program.
-func Connect(version string) (*Link, error) {
-	k := Alone()
-	w, err := keeper.Connect()
-	if w == nil || err != nil {
-		return k, err
-	}
-	k.Worker, k.start, k.version = w, w.Start(), version
-	k.oomScore, _ = os.OpenFile(OwnOOMScore, os.O_WRONLY, 0)
-	if k.before, err = sandboxBefore(w.Policy()); err == nil && k.Unplanned() {
-		err = k.EnterBefore()
-	}
-	if err != nil && !errors.Is(err, ErrNotKnown) {
-		return k, err
-	}
-	if os.Getenv("LISTEN_FDS") != "" { // the sockets of the service manager, which the keeper passes on
-		os.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
-	}
-	k.early = k.Held()
-	for _, item := range k.early {
-		if item.Key[0]>>56 < kindDocument {
-			k.engine = append(k.engine, relay.Held{Key: item.Key, Label: item.Label, FDs: item.FDs})
-		}
-	}
-	k.lastConfigs, k.lastConfigErr = previewDocument(k.early, labelConfig)
-	return k, nil
-}
-
-// previewDocument reads a document of the worker before, which may still run. The descriptor belongs to
-// the connection.
-func previewDocument(items []keeper.Item, label string) ([][]byte, error) {
-	for _, item := range items {
-		if item.Label == label && len(item.FDs) > 0 {
-			return saved.Preview(item.FDs[0])
-		}
-	}
-	return nil, saved.ErrNoDocument
-}
-
-// take sorts what has come from the keeper. Its descriptors belong to this process from then on.
-func (k *Link) take() {
-	k.engine = nil
-	for _, item := range append(k.early, k.Held()...) {
-		if kind := item.Key[0] >> 56; kind < kindDocument {
-			k.engine = append(k.engine, relay.Held{Key: item.Key, Label: item.Label, FDs: item.FDs})
-			continue
-		}
-		if len(item.FDs) == 0 {
-			continue // no room for it
-		}
-		if other, ok := k.others[item.Label]; ok { // an earlier worker died while it replaced the item
-			if other.Key[1] > item.Key[1] {
-				item, other = other, item
-			}
-			closeItem(other)
-			k.Drop(other.Key)
-		}
-		k.others[item.Label] = item
-	}
+	return &Link{Worker: &keeper.Worker{}, Began: time.Now(), others: map[string]keeper.Item{}, Values: saved.NewValues(counts.Heap(saved.ValuesLayout))}
 }
 
 func closeItem(item keeper.Item) {
@@ -158,17 +95,19 @@ func (k *Link) OOMScore() io.Writer {
 }
 
 // Present reports whether there is, or was, a keeper.
-func (k *Link) Present() bool { return k.Worker != nil }
+func (k *Link) Present() bool { return k.present }
 
 // Started says why this worker was started, and what became of the one before.
 func (k *Link) Started() keeper.Start { return k.start }
 
-// Lost is closed when the keeper is gone; without one, it never is.
-func (k *Link) Lost() <-chan struct{} {
-	if !k.Present() {
-		return nil
+// Up reports whether there is a keeper.
+func (k *Link) Up() bool {
+	select {
+	case <-k.Lost():
+		return false
+	default:
+		return k.Present()
 	}
-	return k.Worker.Lost()
 }
 
 // First reports whether nothing was left to this process: it is the first worker of its keeper, or has none.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"strconv"
 	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
@@ -15,19 +17,76 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
+// Connect returns the link to the keeper that has started this process, or if none has, that of a process without one. version
+// is that of this program.
+func Connect(version string) (*Link, error) {
+	k := Alone()
+	w, err := keeper.Connect()
+	if w == nil || err != nil {
+		return k, err
+	}
+	k.Worker, k.present, k.start, k.version, k.manager.Through = w, true, w.Start(), version, w.Notify
+	k.oomScore, _ = os.OpenFile(OwnOOMScore, os.O_WRONLY, 0)
+	if k.before, err = sandboxBefore(w.Policy()); err == nil && k.Unplanned() {
+		err = k.EnterBefore()
+	}
+	if err != nil && !errors.Is(err, ErrNotKnown) {
+		return k, err
+	}
+	if os.Getenv("LISTEN_FDS") != "" { // the sockets of the service manager, which the keeper passes on
+		os.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
+	}
+	k.early = k.Held()
+	for _, item := range k.early {
+		if item.Key[0]>>56 < kindDocument {
+			k.engine = append(k.engine, relay.Held{Key: item.Key, Label: item.Label, FDs: item.FDs})
+		}
+	}
+	k.lastConfigs, k.lastConfigErr = previewDocument(k.early, labelConfig)
+	return k, nil
+}
+
+// previewDocument reads a document of the worker before, which may still run. The descriptor belongs to
+// the connection.
+func previewDocument(items []keeper.Item, label string) ([][]byte, error) {
+	for _, item := range items {
+		if item.Label == label && len(item.FDs) > 0 {
+			return saved.Preview(item.FDs[0])
+		}
+	}
+	return nil, saved.ErrNoDocument
+}
+
+// take sorts what has come from the keeper. Its descriptors belong to this process from then on.
+func (k *Link) take() {
+	k.engine = nil
+	for _, item := range append(k.early, k.Held()...) {
+		if kind := item.Key[0] >> 56; kind < kindDocument {
+			k.engine = append(k.engine, relay.Held{Key: item.Key, Label: item.Label, FDs: item.FDs})
+			continue
+		}
+		if len(item.FDs) == 0 {
+			continue // no room for it
+		}
+		if other, ok := k.others[item.Label]; ok { // an earlier worker died while it replaced the item
+			if other.Key[1] > item.Key[1] {
+				item, other = other, item
+			}
+			closeItem(other)
+			k.Drop(other.Key)
+		}
+		k.others[item.Label] = item
+	}
+}
+
 // Manager returns where the state of the daemon goes: with a keeper, through it, because the service
 // manager listens to its main process only.
-func (k *Link) Manager() *systemd.Manager {
-	if !k.Present() {
-		return &systemd.Manager{}
-	}
-	return &systemd.Manager{Through: k.Notify}
-}
+func (k *Link) Manager() *systemd.Manager { return &k.manager }
 
 // GoesOn reports whether there were flows before this worker, so that it should start even with a
 // configuration that is older than the file. An upgrade can be refused instead.
 func (k *Link) GoesOn() bool {
-	return k.Present() && (k.start.Reason == keeper.Crash || k.start.Reason == keeper.Rollback || k.start.Reason == keeper.Restart)
+	return k.Unplanned() || k.Replaced()
 }
 
 // Replaced reports whether the worker before has asked for this one.
@@ -35,7 +94,7 @@ func (k *Link) Replaced() bool { return k.start.Reason == keeper.Restart }
 
 // Unplanned reports whether the worker before has died.
 func (k *Link) Unplanned() bool {
-	return k.Present() && (k.start.Reason == keeper.Crash || k.start.Reason == keeper.Rollback)
+	return k.start.Reason == keeper.Crash || k.start.Reason == keeper.Rollback
 }
 
 // GiveUp is called when this worker cannot start. The first one then ends the keeper too, so that the
@@ -93,7 +152,7 @@ func (k *Link) takeOver(cfg *spec.Config, log *slog.Logger) error {
 	for _, d := range []struct {
 		to    **saved.Document
 		label string
-	}{{&k.config, labelConfig}, {&k.historyFile, labelHistory}, {&k.ended, labelEnded}} {
+	}{{&k.config, labelConfig}, {&k.historyFile, labelHistory}, {&k.ended.file, labelEnded}} {
 		if *d.to, err = k.document(d.label); err != nil && (k.First() || *d.to == nil) {
 			return err
 		} else if err != nil { // flows are more important
@@ -113,8 +172,22 @@ func (k *Link) takeOver(cfg *spec.Config, log *slog.Logger) error {
 	if damaged != nil {
 		log.Error("counters begin at 0, because those of the worker before are damaged", "error", damaged)
 	}
+	if k.counts != nil {
+		k.Values = saved.NewValues(k.counts.Table(saved.ValuesLayout.Name))
+	}
 	k.openState(log)
 	return nil
+}
+
+// openState reads what the worker before had, or begins anew. Nothing that goes wrong keeps the worker from starting.
+func (k *Link) openState(log *slog.Logger) {
+	var err error
+	if k.state.file, err = k.document(labelState); err == nil {
+		k.state.before, err = readState(k.state.file)
+	}
+	if err != nil {
+		log.Warn("what the worker before knew of members cannot be used", "error", err)
+	}
 }
 
 // DiedYoung reports whether the worker before has died soon after a change of the configuration for which it had taken over.
@@ -122,17 +195,4 @@ func (k *Link) takeOver(cfg *spec.Config, log *slog.Logger) error {
 func (k *Link) DiedYoung() bool {
 	u, last := k.start.Upgrade, k.past.Last
 	return k.start.Reason == keeper.Crash && u.Restart && u.State == keeper.RolledBack && last != nil && last.Reason == keeper.Restart.String()
-}
-
-// Up reports whether there is a keeper.
-func (k *Link) Up() bool {
-	if !k.Present() {
-		return false
-	}
-	select {
-	case <-k.Lost():
-		return false
-	default:
-		return true
-	}
 }

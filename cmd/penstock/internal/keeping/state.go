@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -14,10 +13,10 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 )
 
-// state is what the daemon knows and goes on with in the next worker, apart from flows and counters: a document that is written when
+// A state is what the daemon knows and goes on with in the next worker, apart from flows and counters: a document that is written when
 // something changes.
 type state struct {
-	file   *saved.Document // nil: nothing is saved
+	file   *saved.Document // nil: nothing is saved, and each worker begins anew
 	before State
 
 	mu      sync.Mutex // serializes SaveState
@@ -30,22 +29,8 @@ type state struct {
 
 const labelState = "state"
 
-// openState reads what the worker before had, or begins anew. Nothing that goes wrong keeps the worker from starting.
-func (k *Link) openState(log *slog.Logger) {
-	if k.counts != nil {
-		k.Values = saved.NewValues(k.counts.Table(saved.ValuesLayout.Name))
-	}
-	var err error
-	if k.state.file, err = k.document(labelState); err == nil {
-		k.state.before, err = readState(k.state.file)
-	}
-	if err != nil {
-		log.Warn("what the worker before knew of members cannot be used", "error", err)
-	}
-}
-
 // Before returns what the worker before knew.
-func (k *Link) Before() *State { return &k.state.before }
+func (s *state) Before() *State { return &s.before }
 
 // State is the document of what the daemon knows. A version that knows more adds fields, and one
 // that knows less ignores them.
@@ -93,18 +78,18 @@ func parseState(text []byte) (s State, err error) {
 }
 
 // RestoreLimits continues the rates of a listener, once.
-func (k *Link) RestoreLimits(listener string, g *admit.Controller) {
-	if s, ok := k.state.before.Limits[listener]; ok {
-		delete(k.state.before.Limits, listener)
-		g.RestoreLimits(s, time.Now())
+func (s *state) RestoreLimits(listener string, g *admit.Controller) {
+	if limits, ok := s.before.Limits[listener]; ok {
+		delete(s.before.Limits, listener)
+		g.RestoreLimits(limits, time.Now())
 	}
 }
 
 // RestoreTotal continues the rate of all listeners, once.
-func (k *Link) RestoreTotal(t *admit.Total) {
-	if s := k.state.before.Total; s != nil {
-		k.state.before.Total = nil
-		t.RestoreLimits(*s, time.Now())
+func (s *state) RestoreTotal(t *admit.Total) {
+	if limits := s.before.Total; limits != nil {
+		s.before.Total = nil
+		t.RestoreLimits(*limits, time.Now())
 	}
 }
 
@@ -118,12 +103,11 @@ const (
 )
 
 // SavesState reports whether the state is saved.
-func (k *Link) SavesState() bool { return k.state.file != nil }
+func (s *state) SavesState() bool { return s.file != nil }
 
 // NextSave returns when the next save may begin after one that has ended now: members of large groups
 // that change all the time take at most a part of the time.
-func (k *Link) NextSave(start time.Time) time.Time {
-	s := &k.state
+func (s *state) NextSave(start time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -134,8 +118,7 @@ func (k *Link) NextSave(start time.Time) time.Time {
 }
 
 // StateIsOld reports whether what was saved last is not what members and events are now, by their revisions, or was saved long ago.
-func (k *Link) StateIsOld(members, events uint64) bool {
-	s := &k.state
+func (s *state) StateIsOld(members, events uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return members != s.saved.members || events != s.saved.events || time.Since(s.saved.at) >= saveAnyway
@@ -143,8 +126,7 @@ func (k *Link) StateIsOld(members, events uint64) bool {
 
 // SaveState writes the document. With all, members are written also if they have not changed. rest returns the rest of it, and the
 // revision of its events.
-func (k *Link) SaveState(set *upstream.Set, all bool, rest func(now time.Time) (Rest, uint64)) error {
-	s := &k.state
+func (s *state) SaveState(set *upstream.Set, all bool, rest func(now time.Time) (Rest, uint64)) error {
 	if s.file == nil {
 		return nil
 	}

@@ -130,7 +130,7 @@ func (c *Process) policy(cfg *spec.Config, h *confine.Held) *earlykeeper.Policy 
 
 // tellKeeper tells the keeper what this process may ask for, and the next one may do after a crash.
 func (c *Process) tellKeeper(p *earlykeeper.Policy) error {
-	if !c.keeping.Present() || !c.keeping.MayAsk() {
+	if !c.keeping.MayAsk() {
 		return nil
 	}
 	if err := c.keeping.SetPolicy(p.Text()); err != nil && !errors.Is(err, keeper.ErrLost) {

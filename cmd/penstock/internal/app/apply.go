@@ -28,8 +28,9 @@ type application struct {
 	sockets map[bindKey]*hooks.Socket
 	own     *cycle.Listeners
 	servers map[string]*certs.Server // by listener
-	next    *activeConfig            // made when nothing can fail any more
-	leaving []*spec.Group            // removed groups, which serve until no listener leads to them
+	logs    *hooks.Logs
+	next    *activeConfig // made when nothing can fail any more
+	leaving []*spec.Group // removed groups, which serve until no listener leads to them
 }
 
 // A stage is a part of the application of a configuration. All are prepared, in their order, and then all are committed. If one cannot be
@@ -61,8 +62,8 @@ func stages() []stage {
 			prepare: func(a *application) (err error) { a.servers, err = a.openCertificates(a.written); return err }},
 		{name: "files of TLS to members", place: "as certificates",
 			prepare: func(a *application) error { return a.goWithout(a.checkClientFiles(a.written)) }},
-		{name: "logs", place: "the last thing that is opened, because the one before is closed with it",
-			prepare: func(a *application) error { return a.hooks.Accounting.Configure(a.written, a.shortfall.accepted) }},
+		{name: "logs", place: "files may be writable only before the sandbox, or by another worker; clients of the new listeners are in the new ones",
+			prepare: (*application).openLogs, commit: func(a *application) { a.hooks.Accounting.Use(a.logs) }, undo: func(a *application) { a.logs.Close() }},
 		{name: "sandbox", place: "everything is open that needs privileges, and nobody was accepted or asked yet",
 			prepare: func(a *application) error { return a.confine(a.written, a.sockets) }},
 
@@ -129,6 +130,11 @@ func (a *application) bind() (err error) {
 		}
 		return list
 	})
+	return err
+}
+
+func (a *application) openLogs() (err error) {
+	a.logs, err = a.hooks.Accounting.Open(a.written, a.shortfall.accepted)
 	return err
 }
 

@@ -1,10 +1,17 @@
 package app
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
@@ -74,5 +81,48 @@ func TestApplyAsAWhole(t *testing.T) {
 	}
 	if len(d.listening.bound) != 2 || strings.Join(names, " ") != "one two" || d.listening.bound[bindKeyOf(first.Listeners[0], 0)] != socket {
 		t.Errorf("%q, %d sockets", names, len(d.listening.bound))
+	}
+}
+
+// A configuration that fails when its logs are open leaves flows in those of the one before.
+func TestLogsOfWhatFails(t *testing.T) {
+	dir := t.TempDir()
+	parse := func(log string) *spec.Config {
+		t.Helper()
+		cfg, err := config.Parse("test", []byte("engine: {loops: 1}\nlisteners: {one: {listen: 'unix://"+dir+"/one', to: 'echo:'}}\naccess-log: {to: "+filepath.Join(dir, log)+"}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	first, second := parse("first"), parse("second")
+	d, err := newDaemon(slog.New(slog.DiscardHandler), new(slog.LevelVar), func() int64 { return 0 }, first, keeping.Alone(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.apply(t.Context(), first); err != nil {
+		d.close()
+		t.Fatal(err)
+	}
+	wrong := errors.New("wrong")
+	failing := slices.Clone(stages())
+	failing[slices.IndexFunc(failing, func(s stage) bool { return s.name == "sandbox" })].prepare = func(*application) error { return wrong }
+	err = d.applyStages(t.Context(), second, failing)
+	c, dialed := net.Dial("unix", filepath.Join(dir, "one"))
+	if dialed == nil {
+		c.SetDeadline(time.Now().Add(time.Minute))
+		c.Write([]byte("x"))
+		_, dialed = io.ReadFull(c, make([]byte, 1))
+		c.Close()
+	}
+	d.close() // writes what is queued
+	if !errors.Is(err, wrong) || dialed != nil {
+		t.Fatalf("%v, %v", err, dialed)
+	}
+	for log, want := range map[string]int{"first": 1, "second": 0} {
+		text, err := os.ReadFile(filepath.Join(dir, log))
+		if err != nil || bytes.Count(text, []byte("\n")) != want {
+			t.Errorf("%s: %q, %v; want %d lines", log, text, err, want)
+		}
 	}
 }

@@ -46,28 +46,52 @@ func NewAccounting(log *slog.Logger, logDropped func() int64, counters *account.
 	return b
 }
 
-// Configure opens the logs that a configuration asks for. On an error nothing changes. With retry, a file that cannot be opened is tried
-// again later.
-func (b *Accounting) Configure(cfg *spec.Config, retry bool) error {
+// Logs are those that a configuration asks for. Use or Close ends them.
+type Logs struct {
+	access *account.Log // nil: none, or the one that is in use
+	config spec.AccessLog
+	flows  string
+}
+
+// Open opens the logs that a configuration asks for. Nothing is written to them before Use. With retry, a file that cannot be opened is
+// tried again later.
+func (b *Accounting) Open(cfg *spec.Config, retry bool) (*Logs, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if cfg.AccessLog != b.accessConfig {
-		next, err := account.Open(cfg.AccessLog, b.log, b.progress, account.Opening{Ask: b.ask, Retry: retry})
-		if err != nil {
-			return err
-		}
-		b.accessConfig = cfg.AccessLog
-		replaceLog(&b.access, next)
+	next := &Logs{config: cfg.AccessLog, flows: cfg.Log.Flows}
+	if next.config == b.accessConfig {
+		return next, nil
 	}
-	if cfg.Log.Flows != b.loggedFlows {
-		b.loggedFlows = cfg.Log.Flows
+	var err error
+	if next.access, err = account.Open(next.config, b.log, b.progress, account.Opening{Ask: b.ask, Retry: retry}); err != nil {
+		return nil, err
+	}
+	return next, nil
+}
+
+// Use records flows in these logs from now on.
+func (b *Accounting) Use(next *Logs) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if next.config != b.accessConfig {
+		b.accessConfig = next.config
+		replaceLog(&b.access, next.access)
+	}
+	if next.flows != b.loggedFlows {
+		b.loggedFlows = next.flows
 		log := b.log
 		if b.loggedFlows == account.LogAll {
 			log = logs.Unlimited(log) // the operator asked for a line per flow
 		}
 		replaceLog(&b.flowLog, account.NewFlowLog(log, b.loggedFlows, account.Progress{Dropped: b.flowDrops}))
 	}
-	return nil
+}
+
+// Close closes logs that were not used; nil: there are none.
+func (l *Logs) Close() {
+	if l != nil {
+		l.access.Close()
+	}
 }
 
 // replaceLog replaces a log, which writes what is queued and is closed.

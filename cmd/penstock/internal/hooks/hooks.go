@@ -168,6 +168,15 @@ func (h *Hooks) terminates(f *relay.Flow, p *State) bool {
 	return ok && !r.PassTLS
 }
 
+// terminate makes the engine the server of the client's TLS.
+func (h *Hooks) terminate(f *relay.Flow, p *State, cfg *tls.Config) error {
+	err := f.Terminate(cfg)
+	if err == nil {
+		h.TLS.begin(p)
+	}
+	return err
+}
+
 // secured is the hook that is called when a TLS handshake has ended. A client is routed now that the names of
 // its certificate are known.
 func (h *Hooks) secured(f *relay.Flow, side relay.Side, state *tls.ConnectionState, took time.Duration, err error) relay.Cause {
@@ -349,7 +358,7 @@ func (h *Hooks) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err
 	p, w := stateOf(f), stateOf(f).target.Load()
 	err = h.explainConnect(err, to)
 	if err == nil && w.proxy != nil {
-		f.Preface(h.proxyHeader(f, p, w.proxy))
+		f.Preface(proxyHeader(f, p, w.proxy))
 	}
 	tls := h.tlsOf(w)
 	var asked starttls.Protocol // nil: the member is not asked
@@ -369,6 +378,26 @@ func (h *Hooks) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err
 	}
 }
 
+// tlsOf returns the TLS to the members of a target's group; nil: there is none. A reload may have changed it since the
+// flow was routed, and the members with it.
+func (h *Hooks) tlsOf(w *Target) *certs.Client {
+	now, then := w.group.Config().TLS, w.Route.To.TLS
+	if now == nil || then != nil && *now == *then {
+		return w.tls
+	}
+	return h.Clients.Of(now)
+}
+
+// originate returns the settings of a handshake with a member. If there are none, those that it returns fail with
+// the reason, before anything of the client is sent.
+func originate(c *certs.Client, client *clientTLS, host string, to *relay.Addr) *tls.Config {
+	cfg, err := c.Config(client.ServerName, client.protocol, host, to)
+	if err != nil {
+		return &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(tls.ConnectionState) error { return err }}
+	}
+	return cfg
+}
+
 // attempted notes how an attempt to connect has ended.
 func (h *Hooks) attempted(p *State, took time.Duration, err error) {
 	p.lease.Connected(err, took)
@@ -379,43 +408,6 @@ func (h *Hooks) attempted(p *State, took time.Duration, err error) {
 // series returns the series that counts a flow while it has its present member.
 func (h *Hooks) series(p *State) *account.Series {
 	return h.Accounting.counters.Series(p.Names().key())
-}
-
-// proxyHeader returns the PROXY header that tells the upstream who the client is and where it
-// connected to: from the header received, or else from the sockets.
-func (h *Hooks) proxyHeader(f *relay.Flow, p *State, to *spec.Dial) []byte {
-	header := admit.Header{Version: to.Proxy, TLVs: to.ProxyTLVs}
-	if p.header != nil {
-		header.Forward(p.header, to)
-	}
-	switch c := f.Client(); {
-	case p.header != nil && !p.header.Local:
-		header.Unix, header.Client, header.To = p.header.Unix, p.header.Client, p.header.To
-		header.ClientPath, header.ToPath = p.header.ClientPath, p.header.ToPath
-	case c.Network == relay.Unix:
-		header.Unix, header.ClientPath, header.ToPath = true, c.Path, p.localOf(f).Path
-	default:
-		header.Client, header.To = c.AddrPort, p.localOf(f).AddrPort
-	}
-	if hello := p.hello.Load(); hello != nil && to.ProxySNI {
-		if hello.ServerName != "" {
-			header.SNI = hello.ServerName
-		}
-		switch {
-		case hello.terminated:
-			header.ALPN = hello.protocol
-		case len(hello.SupportedProtos) > 0:
-			header.ALPN = hello.SupportedProtos[0]
-		}
-	}
-	if hello := p.hello.Load(); hello != nil && hello.terminated && to.ProxyTLS {
-		header.SetTLS(*hello.proxied, to.ProxyCertificate)
-	}
-	b, err := header.Append(nil)
-	if err != nil {
-		b, _ = (&admit.Header{Version: to.Proxy, Local: true}).Append(nil) // too long with its TLVs
-	}
-	return b
 }
 
 // done is the hook for a flow's record. It releases everything that the flow holds.

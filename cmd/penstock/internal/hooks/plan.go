@@ -1,7 +1,6 @@
 package hooks
 
 import (
-	"crypto/tls"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -92,26 +91,6 @@ func newTarget(r *spec.Route, l *spec.Listener, set *upstream.Set, clients *cert
 		w.tls = clients.Of(g.TLS)
 	}
 	return w
-}
-
-// tlsOf returns the TLS to the members of a target's group; nil: there is none. A reload may have changed it since the
-// flow was routed, and the members with it.
-func (h *Hooks) tlsOf(w *Target) *certs.Client {
-	now, then := w.group.Config().TLS, w.Route.To.TLS
-	if now == nil || then != nil && *now == *then {
-		return w.tls
-	}
-	return h.Clients.Of(now)
-}
-
-// originate returns the settings of a handshake with a member. If there are none, those that it returns fail with
-// the reason, before anything of the client is sent.
-func originate(c *certs.Client, client *clientTLS, host string, to *relay.Addr) *tls.Config {
-	cfg, err := c.Config(client.ServerName, client.protocol, host, to)
-	if err != nil {
-		return &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(tls.ConnectionState) error { return err }}
-	}
-	return cfg
 }
 
 // Timeouts converts timeouts. Never is 0 in a configuration, and negative in the engine where 0

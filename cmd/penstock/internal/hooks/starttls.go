@@ -9,37 +9,6 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A start is how a client of a listener with starttls has begun.
-type start uint8
-
-const (
-	startNone    start = iota
-	startOther         // it has asked for what it does not get, of PostgreSQL encryption by GSSAPI, and may ask for TLS
-	startRequest       // it has asked for TLS, and was told yes
-	startDirect        // with TLS
-	startCancel        // with a request to cancel, in the clear
-	startClear         // with a session in the clear
-)
-
-// String returns the name of a start in the access log.
-func (s start) String() string {
-	return [...]string{startRequest: "request", startDirect: "direct", startCancel: "cancel", startClear: "clear"}[s]
-}
-
-// inClear reports whether the client chose to go without TLS.
-func (s start) inClear() bool { return s == startCancel || s == startClear }
-
-// allowed reports whether a listener takes clients that begin like this.
-func (s start) allowed(on *spec.StartTLS) bool {
-	switch s {
-	case startCancel:
-		return on.Clear != "refuse"
-	case startClear:
-		return on.Clear == "allow"
-	}
-	return true
-}
-
 // agreed reports whether a client that should do so has agreed on TLS, or begun with it.
 func (p *State) agreed() bool {
 	return p.plan.Spec.StartTLS.Protocol == "" || p.start == startRequest || p.start == startDirect

@@ -34,6 +34,37 @@ type State struct {
 	endScheduled atomic.Bool // see package removal
 }
 
+// A start is how a client of a listener with starttls has begun.
+type start uint8
+
+const (
+	startNone    start = iota
+	startOther         // it has asked for what it does not get, of PostgreSQL encryption by GSSAPI, and may ask for TLS
+	startRequest       // it has asked for TLS, and was told yes
+	startDirect        // with TLS
+	startCancel        // with a request to cancel, in the clear
+	startClear         // with a session in the clear
+)
+
+// String returns the name of a start in the access log.
+func (s start) String() string {
+	return [...]string{startRequest: "request", startDirect: "direct", startCancel: "cancel", startClear: "clear"}[s]
+}
+
+// inClear reports whether the client chose to go without TLS.
+func (s start) inClear() bool { return s == startCancel || s == startClear }
+
+// allowed reports whether a listener takes clients that begin like this.
+func (s start) allowed(on *spec.StartTLS) bool {
+	switch s {
+	case startCancel:
+		return on.Clear != "refuse"
+	case startClear:
+		return on.Clear == "allow"
+	}
+	return true
+}
+
 // clientTLS is what is known of a client's TLS. It does not change, but for what it is admitted as.
 type clientTLS struct {
 	clienthello.Hello

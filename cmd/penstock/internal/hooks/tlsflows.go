@@ -1,7 +1,6 @@
 package hooks
 
 import (
-	"crypto/tls"
 	"sync/atomic"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/saved"
@@ -61,13 +60,4 @@ func (c *TLSFlows) Settle(crashed int64) (tls, others int64) {
 	c.others.Add(-c.left)
 	c.before, c.left = 0, 0
 	return tls, others
-}
-
-// terminate makes the engine the server of the client's TLS.
-func (h *Hooks) terminate(f *relay.Flow, p *State, cfg *tls.Config) error {
-	err := f.Terminate(cfg)
-	if err == nil {
-		h.TLS.begin(p)
-	}
-	return err
 }

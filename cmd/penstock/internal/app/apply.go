@@ -51,7 +51,7 @@ func stages() []stage {
 		{name: "admin", place: "the next worker would go on without a port that somebody else has; nothing is opened to find out",
 			prepare: func(a *application) error { return a.checkAdmin(&a.written.Admin) }},
 		{name: "ports of others", place: "they are looked at before this daemon has the same",
-			prepare: (*application).lookAtPorts, commit: func(a *application) { a.sharedPorts(a.sockets, a.others) }},
+			prepare: (*application).lookAtPorts, commit: func(a *application) { a.warnOfSharedPorts(a.sockets, a.others) }},
 		{name: "sockets", place: "new ones are bound, and paused, while this process may still bind them",
 			prepare: (*application).bind, undo: func(a *application) { a.closeListeners(a.sockets, a.listening.bound) }},
 		{name: "cycles", place: "only now the ports of listeners are known that have any free one",
@@ -68,7 +68,7 @@ func stages() []stage {
 			prepare: func(a *application) error { return a.confine(a.written, a.sockets) }},
 
 		{name: "fleet's checks", place: "members are checked as soon as they are there, and whether their checks are shared must be known then",
-			commit: (*application).begin},
+			commit: (*application).makeNext},
 		{name: "groups and listeners", place: "nothing can fail any more; whoever must not see some of both configurations waits meanwhile",
 			commit: (*application).switchOver},
 		{name: "old sockets", place: "new clients go by the new listeners already",
@@ -138,8 +138,8 @@ func (a *application) openLogs() (err error) {
 	return err
 }
 
-// begin makes what will be active.
-func (a *application) begin() {
+// makeNext makes what will be active.
+func (a *application) makeNext() {
 	cfg := a.written
 	if !a.old.since.IsZero() {
 		cfg = keepUntilRestart(a.old.Config, cfg)

@@ -87,7 +87,7 @@ func (d *daemon) bindListeners(ctx context.Context, listeners []*spec.Listener) 
 				continue
 			}
 			if err := p.Degraded(); err != nil {
-				d.lack(fmt.Errorf("listener %s: %w", l.Name, err))
+				d.noteLack(fmt.Errorf("listener %s: %w", l.Name, err))
 			}
 			bound[b] = p
 		}
@@ -167,13 +167,13 @@ func (d *daemon) inherit(l *spec.Listener, c relay.ListenConfig) (*relay.Listene
 }
 
 // listenOn gives the engine a duplicate of a socket.
-func listenOn[S io.Closer](socket S, of func(*os.File) (S, error), listen func(S, relay.ListenConfig) (*relay.Listener, error), c relay.ListenConfig) (*relay.Listener, error) {
+func listenOn[S io.Closer](socket S, fromFile func(*os.File) (S, error), listen func(S, relay.ListenConfig) (*relay.Listener, error), c relay.ListenConfig) (*relay.Listener, error) {
 	f, err := any(socket).(interface{ File() (*os.File, error) }).File()
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	own, err := of(f)
+	own, err := fromFile(f)
 	if err != nil {
 		return nil, err
 	}
@@ -279,8 +279,8 @@ func (d *daemon) listenConfig(l *spec.Listener, p *hooks.Socket) relay.ListenCon
 // of UDP by a hash and the number of sockets: when one more process binds the port, sessions move to it that the other one
 // has. A restart begins like that, and so does a daemon that somebody starts twice by mistake.
 
-// sharedPorts warns of ports that others had bound before.
-func (d *daemon) sharedPorts(bound map[bindKey]*hooks.Socket, before host.Ports) {
+// warnOfSharedPorts warns of ports that others had bound before.
+func (d *daemon) warnOfSharedPorts(bound map[bindKey]*hooks.Socket, before host.Ports) {
 	for b, p := range bound {
 		a := p.Addr()
 		if b.inherit != "" || a.AddrPort.Addr().IsMulticast() || !before[a.Network][a.AddrPort] {

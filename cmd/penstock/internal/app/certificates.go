@@ -36,9 +36,9 @@ func (d *daemon) openCertificates(cfg *spec.Config) (map[string]*certs.Server, e
 		o.Incomplete = d.shortfall.accepted
 		s, problems := certs.Open(l.TLS, o, before)
 		if errs := problems.Errors(); s == nil {
-			return nil, fmt.Errorf("listeners.%s.tls: %w", l.Name, d.explained(problems))
+			return nil, fmt.Errorf("listeners.%s.tls: %w", l.Name, d.explainProblems(problems))
 		} else if len(errs) > 0 { // it reads them again, by itself
-			d.tellLack(fmt.Errorf("listeners.%s.tls: %w", l.Name, d.explained(errs)))
+			d.tellLack(fmt.Errorf("listeners.%s.tls: %w", l.Name, d.explainProblems(errs)))
 		}
 		servers[l.Name] = s
 	}
@@ -70,7 +70,7 @@ func (d *daemon) tellCertificates(listener string, c certs.Change) {
 		d.log.Info("certificates loaded", "listener", listener, "file", file)
 		d.log.event(slog.LevelInfo, "certificate", listener, file+" was loaded")
 	}
-	for _, p := range d.explained(c.Problems) {
+	for _, p := range d.explainProblems(c.Problems) {
 		level, message := slog.LevelError, "a changed file cannot be used; what was read before stays"
 		if p.Warning {
 			level, message = slog.LevelWarn, "certificates"

@@ -45,9 +45,9 @@ type (
 	}
 )
 
-// grammar returns the part of the grammar that a command line needs. Kong allocates 2 MB for all of it, which a process that
+// grammarFor returns the part of the grammar that a command line needs. Kong allocates 2 MB for all of it, which a process that
 // only runs a daemon should not begin with.
-func (c *commands) grammar(args []string) any {
+func (c *commands) grammarFor(args []string) any {
 	switch args[0] {
 	case "relay":
 		return &c.relayGrammar
@@ -135,8 +135,8 @@ func Main(args []string, stdout, stderr *os.File) int {
 	var c commands
 	// By default kong exits after --help; here it only sets helped.
 	helped := false
-	args, all := asMeant(args)
-	parser, err := kong.New(c.grammar(args), kong.Name("penstock"),
+	args, all := translateHabits(args)
+	parser, err := kong.New(c.grammarFor(args), kong.Name("penstock"),
 		kong.Description("A layer-4 relay for TCP, UDP and Unix sockets. penstock help COMMAND is penstock COMMAND --help; penstock --version prints the version.\n\n"+cli.ExitCodeHelp),
 		kong.Writers(stdout, stderr), kong.Exit(func(int) { helped = true }),
 		kong.ExplicitGroups(helpGroups), kong.Help(helpPrinter(all)), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}))

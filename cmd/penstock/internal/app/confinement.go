@@ -121,15 +121,15 @@ func (d *daemon) checkNeeds(cfg *spec.Config) error {
 		}
 		return false
 	})
-	missing = append(missing, d.otherModes(cfg)...)
+	missing = append(missing, d.changedModes(cfg)...)
 	if len(missing) > 0 {
 		return &needsMore{"the configuration", missing}
 	}
 	return nil
 }
 
-// otherModes returns the Unix sockets of listeners whose permissions a configuration changes, if they belong to the user that this process was.
-func (d *daemon) otherModes(cfg *spec.Config) (n confine.Needs) {
+// changedModes returns the Unix sockets of listeners whose permissions a configuration changes, if they belong to the user that this process was.
+func (d *daemon) changedModes(cfg *spec.Config) (n confine.Needs) {
 	h := d.confined.Held()
 	if h.Policy.Mode != sandbox.Enforce || h.Policy.User == nil || !h.Report.Held(sandbox.Credentials) {
 		return nil

@@ -137,10 +137,10 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.fleet = newFleetPart(d, cfg.Node)
 	d.log.events.Restore(d.keeping.Before().Events)
 	if n := len(d.engine.Stats().Loops); n < engine.Loops {
-		d.lack(fmt.Errorf("%d of %d event loops", n, engine.Loops))
+		d.noteLack(fmt.Errorf("%d of %d event loops", n, engine.Loops))
 	}
 	if k.NoAdmin != nil {
-		d.lack(k.NoAdmin)
+		d.noteLack(k.NoAdmin)
 	}
 	d.memory.budget = d.startBudget(&cfg.Engine)
 	d.hooks = &hooks.Hooks{
@@ -224,7 +224,7 @@ func (f *activeConfig) planOf(l *spec.Listener) *hooks.Plan {
 func (d *daemon) memberChanged(e upstream.MemberEvent) {
 	d.fleet.changed()
 	comesOrGoes := e.From == upstream.New || e.To == upstream.Removed
-	if comesOrGoes && d.active.Load().ownListeners.At(e.Addr) != "" {
+	if comesOrGoes && d.active.Load().ownListeners.ListenerAt(e.Addr) != "" {
 		d.updateCycles()
 	}
 	level := slog.LevelInfo

@@ -26,15 +26,15 @@ func (d *daemon) checkClientFiles(cfg *spec.Config) (err error) {
 	for _, t := range cfg.ClientTLS() {
 		certs.CheckClient(t, d.certificateOptions(), func(_ *string, problem certs.Problem) {
 			if err == nil && errors.Is(problem.Err, fs.ErrPermission) {
-				err = fmt.Errorf("TLS towards members: %w", d.explained(certs.Problems{problem}))
+				err = fmt.Errorf("TLS towards members: %w", d.explainProblems(certs.Problems{problem}))
 			}
 		})
 	}
 	return err
 }
 
-// explained returns problems, and says of those that are the sandbox's that they are.
-func (d *daemon) explained(problems certs.Problems) certs.Problems {
+// explainProblems returns problems, and says of those that are the sandbox's that they are.
+func (d *daemon) explainProblems(problems certs.Problems) certs.Problems {
 	for i := range problems {
 		var refused *confine.RefusedError
 		if errors.As(d.confined.Explain(problems[i].Err), &refused) {
@@ -46,7 +46,7 @@ func (d *daemon) explained(problems certs.Problems) certs.Problems {
 
 // tellFiles logs what is wrong with certificates and keys of TLS towards members.
 func (d *daemon) tellFiles(problems certs.Problems) {
-	for _, p := range d.explained(problems) {
+	for _, p := range d.explainProblems(problems) {
 		level, message := slog.LevelError, "file of TLS towards members cannot be used"
 		if p.Warning {
 			level, message = slog.LevelWarn, "certificate of TLS towards members"

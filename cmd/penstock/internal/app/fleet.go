@@ -41,8 +41,8 @@ func newFleetPart(d *daemon, node spec.Node) *fleetPart {
 	return p
 }
 
-// of notes the fleet of the registry that the configuration is from, if it is from one.
-func (p *fleetPart) of(source *config.Source) {
+// setRegistry notes the fleet of the registry that the configuration is from, if it is from one.
+func (p *fleetPart) setRegistry(source *config.Source) {
 	if source == nil {
 		return
 	}

@@ -42,11 +42,11 @@ func (runCmd) Help() string {
 }
 
 func (c *runCmd) run(stderr *os.File) int {
-	k, ok := connect(stderr)
+	k, ok := connectKeeper(stderr)
 	if !ok {
 		return cli.ExitFailed
 	}
-	remotes, err := sources.Open(c.Config, sources.Options{Node: c.node(), Folder: c.stateFolder(), Program: version()}, before{k})
+	remotes, err := sources.Open(c.Config, sources.Options{Node: c.node(), Folder: c.stateFolder(), Program: version()}, workerBefore{k})
 	if err != nil {
 		fmt.Fprintln(stderr, config.Message(err))
 		k.GiveUp(err)
@@ -59,7 +59,7 @@ func (c *runCmd) run(stderr *os.File) int {
 	}
 	source := &config.Source{Paths: c.Config, Node: c.node(), Remote: remotes.Text, Open: k.Asker(earlykeeper.Read)}
 	cfg, warnings, err := source.Load(rules.OnHost(false)...)
-	if err != nil && !k.GoesOn() && remotes.FallBack(before{k}, err) {
+	if err != nil && !k.GoesOn() && remotes.FallBack(workerBefore{k}, err) {
 		cfg, warnings, err = source.Load(rules.OnHost(false)...)
 	}
 	l := &lifecycle{source: source, remotes: remotes, warnings: warnings, keeping: k}
@@ -104,7 +104,7 @@ func (c *runCmd) Validate() error {
 }
 
 func (c *relayCmd) run(stderr *os.File) int {
-	k, ok := connect(stderr)
+	k, ok := connectKeeper(stderr)
 	if !ok {
 		return cli.ExitFailed
 	}
@@ -135,8 +135,8 @@ func (l *lifecycle) resume(loaded *spec.Config, failed error) (*spec.Config, err
 	return saved, nil
 }
 
-// connect returns the link to the keeper. It reports whether all is well.
-func connect(stderr *os.File) (*keeping.Link, bool) {
+// connectKeeper returns the link to the keeper. It reports whether all is well.
+func connectKeeper(stderr *os.File) (*keeping.Link, bool) {
 	k, err := keeping.Connect(version())
 	if err != nil {
 		fmt.Fprintln(stderr, "penstock: connect to the keeper:", err)
@@ -151,20 +151,20 @@ func awaitFirst(r *sources.Remotes, k *keeping.Link, stderr *os.File) bool {
 	}
 	log, lines, _ := logs.New(stderr, &spec.Log{Level: "info", Format: "auto"}, new(slog.LevelVar), new(confine.Current).Explain)
 	defer lines.Close()
-	return r.Await(before{k}, log)
+	return r.Await(workerBefore{k}, log)
 }
 
 // before is what sources.Open is told of the worker before this one.
-type before struct{ k *keeping.Link }
+type workerBefore struct{ k *keeping.Link }
 
-func (b before) Layers() map[string]spec.Layer { return b.k.LayersBefore() }
+func (b workerBefore) Layers() map[string]spec.Layer { return b.k.LayersBefore() }
 
 // Trusted does not hold for a planned restart, which may be for what the registry has now.
-func (b before) Trusted() bool { return b.k.Trusts() && !b.k.Replaced() }
+func (b workerBefore) Trusted() bool { return b.k.Trusts() && !b.k.Replaced() }
 
-func (b before) Enter() error { return b.k.EnterBefore() }
+func (b workerBefore) Enter() error { return b.k.EnterBefore() }
 
-func (b before) Status(text string) { b.k.Manager().Status(text) }
+func (b workerBefore) Status(text string) { b.k.Manager().Status(text) }
 
 // A lifecycle runs a daemon from start to end, and handles signals.
 //
@@ -208,7 +208,7 @@ func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 	} else {
 		l.log.Debug("descriptor limit", "limit", n)
 	}
-	warn(l.log, l.warnings)
+	logWarnings(l.log, l.warnings)
 	if l.source != nil {
 		for _, path := range sources.Experimental(l.source.Paths) {
 			l.log.Warn("experimental", "configuration", spec.RemoteName(path), "why", sources.ExperimentalWhy)
@@ -240,7 +240,7 @@ func (l *lifecycle) run(cfg *spec.Config, stderr *os.File) int {
 	return l.serve(signals)
 }
 
-func warn(log *slog.Logger, warnings config.Warnings) {
+func logWarnings(log *slog.Logger, warnings config.Warnings) {
 	for _, w := range warnings {
 		log.Warn("configuration", "warning", w.Error())
 	}
@@ -264,7 +264,7 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 		l.d.reloads.load = l.load
 	}
 	l.d.reloads.remotes = l.remotes
-	l.d.fleet.of(l.source)
+	l.d.fleet.setRegistry(l.source)
 	if l.keeping.Unplanned() || l.stale != nil { // the configuration is not a new one, so that this still holds
 		l.d.reloads.failed = l.d.keeping.Before().Failed
 	}
@@ -303,7 +303,7 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 // applyFirst applies the first configuration. If that fails, it applies the last good one from disk, if there is one.
 func (l *lifecycle) applyFirst(ctx context.Context, cfg *spec.Config) error {
 	err := l.d.apply(ctx, cfg)
-	if err != nil && ctx.Err() == nil && l.stale == nil && !l.keeping.GoesOn() && l.remotes.FallBack(before{l.keeping}, err) {
+	if err != nil && ctx.Err() == nil && l.stale == nil && !l.keeping.GoesOn() && l.remotes.FallBack(workerBefore{l.keeping}, err) {
 		if saved, _, failed := l.load(); failed == nil {
 			err = l.d.apply(ctx, keepUntilRestart(cfg, saved)) // the engine and the admin listener are there already
 		}
@@ -398,7 +398,7 @@ func (l *lifecycle) serve(signals host.Signals) int {
 func (l *lifecycle) greet() {
 	l.stopScreen = func() {}
 	first := l.keeping.First() // the next ones have told what continues
-	l.d.ready(l.screen == nil && first)
+	l.d.setReady(l.screen == nil && first)
 	if l.screen == nil {
 		return
 	}

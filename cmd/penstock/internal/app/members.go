@@ -221,7 +221,7 @@ func (d *daemon) memberEndpoint(g *spec.Group, text string) (spec.Endpoint, erro
 		return e, nil
 	}
 	cycles := f.ownListeners.Find(f.Listeners, func(other *spec.Group) []cycle.Member {
-		list := cycle.Literal(other)
+		list := cycle.LiteralMembers(other)
 		if other.Name == g.Name {
 			list = append(list, cycle.Member{Addr: a, Ports: e.Ports()})
 		}

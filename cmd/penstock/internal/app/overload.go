@@ -104,19 +104,19 @@ func (d *daemon) memoryLimited(limit int64) {
 // preferAsVictim raises the process's score for the OOM killer above the keeper's, by oomShare of the
 // limit. It is not lowered again: that may take a capability. proc(5), oom_score_adj.
 func preferAsVictim(score io.Writer, limit int64) {
-	of := func(name string) (int, error) {
+	scoreIn := func(name string) (int, error) {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			return 0, err
 		}
 		return strconv.Atoi(strings.TrimSpace(string(text)))
 	}
-	keeper, err := of(fmt.Sprintf("/proc/%d/oom_score_adj", os.Getppid()))
+	keeper, err := scoreIn(fmt.Sprintf("/proc/%d/oom_score_adj", os.Getppid()))
 	if err != nil {
 		return
 	}
 	wanted := min(1000, keeper+int(min(1000, (1000*oomShare+limit-1)/limit)))
-	if now, err := of(keeping.OwnOOMScore); err == nil && now < wanted {
+	if now, err := scoreIn(keeping.OwnOOMScore); err == nil && now < wanted {
 		io.WriteString(score, strconv.Itoa(wanted))
 	}
 }

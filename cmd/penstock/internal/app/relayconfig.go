@@ -33,7 +33,7 @@ func (c *relayCmd) config() *spec.Config {
 		Name: "relay", Listen: c.Listen.Endpoint, Datagrams: !c.Listen.Kind.Streams(),
 		Mode: uint32(c.SocketMode), Backlog: int(c.Backlog), TCP: tcp,
 		Timeouts: spec.Timeouts{
-			Connect: time.Duration(c.ConnectTimeout), Idle: c.idle(), HalfClosed: time.Duration(c.HalfClosedTimeout),
+			Connect: time.Duration(c.ConnectTimeout), Idle: c.idleTimeout(), HalfClosed: time.Duration(c.HalfClosedTimeout),
 		},
 		Replies: int(c.Replies), Unreachable: c.Unreachable,
 		To: group,
@@ -65,9 +65,9 @@ func (c *relayCmd) config() *spec.Config {
 // retriesOfNames is how many more members are tried when a name has several addresses.
 const retriesOfNames = 15
 
-// idle returns the idle timeout. By default it is none for streams, and the engine's
+// idleTimeout returns the idle timeout. By default it is none for streams, and the engine's
 // default for datagrams.
-func (c *relayCmd) idle() time.Duration {
+func (c *relayCmd) idleTimeout() time.Duration {
 	switch {
 	case c.IdleTimeout != nil:
 		return time.Duration(*c.IdleTimeout)

@@ -69,7 +69,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 	var diff config.Diff
 	var told api.Diff
 	if err == nil {
-		warn(d.log.Logger, warnings)
+		logWarnings(d.log.Logger, warnings)
 		diff = config.Compare(old.Config, cfg)
 		told = d.describeDiff(diff, cfg)
 		err = d.apply(ctx, cfg)
@@ -110,7 +110,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 	d.reloads.failed = nil
 	d.log.level.Set(logs.LevelOf(cfg.Log.Level))
 	d.log.Info("reloaded", "by", by, "source", cfg.Source, "changes", len(told.Changes), "flows", told.Flows)
-	later := d.later(diff)
+	later := d.keysForLater(diff)
 	if len(later.service) > 0 {
 		d.log.Warn("some changes take effect only after a restart", "keys", strings.Join(later.service, ", "))
 	}
@@ -202,8 +202,8 @@ type laterKeys struct {
 	service []string // the next start of the service does
 }
 
-// later returns the changed keys that a reload does not apply.
-func (d *daemon) later(diff config.Diff) (l laterKeys) {
+// keysForLater returns the changed keys that a reload does not apply.
+func (d *daemon) keysForLater(diff config.Diff) (l laterKeys) {
 	worker := &l.service
 	if d.keeping.Up() {
 		worker = &l.worker
@@ -254,7 +254,7 @@ func badConfig(err error) *api.Problem {
 // after a drain. A flow whose route keeps such flows continues.
 func (d *daemon) describeDiff(diff config.Diff, cfg *spec.Config) api.Diff {
 	old := d.active.Load()
-	later := d.later(diff)
+	later := d.keysForLater(diff)
 	out := api.Diff{Hash: spec.HashOf(cfg.Text), Restart: len(later.service) > 0, NewWorker: len(later.worker) > 0}
 	if out.NewWorker {
 		out.TLSFlows = d.hooks.TLS.Now()

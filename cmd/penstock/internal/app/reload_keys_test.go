@@ -45,7 +45,7 @@ func TestKeysNeedingRestart(t *testing.T) {
 	old := parse("engine: {loops: 1}\nlog: {format: text, level: info}\nkeeper: none")
 	next := parse("engine: {loops: 2}\nlog: {format: json, level: debug}\nadmin: {listen: 'unix:///x'}\nkeeper: {}")
 	alone := &daemon{given: given{keeping: keeping.Alone()}}
-	got := alone.later(config.Compare(old, next)).service
+	got := alone.keysForLater(config.Compare(old, next)).service
 	want := map[string]bool{"engine.loops": true, "log.format": true, "admin.listen": true, "keeper": true}
 	for _, k := range got {
 		if !want[k] {
@@ -57,7 +57,7 @@ func TestKeysNeedingRestart(t *testing.T) {
 		t.Errorf("%v need one, and it was not told: %v", want, got)
 	}
 	kept := keepUntilRestart(old, next)
-	if got := alone.later(config.Compare(old, kept)).service; len(got) > 0 {
+	if got := alone.keysForLater(config.Compare(old, kept)).service; len(got) > 0 {
 		t.Errorf("%v are said to have changed", got)
 	}
 	if kept.Log.Level != "debug" || next.Engine.Loops != 2 {

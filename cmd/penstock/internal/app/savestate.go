@@ -78,5 +78,5 @@ func (d *daemon) saveState(sources int) {
 // reportValues reports what is not counted in memory that outlives the process, and returns it.
 func (d *daemon) reportValues(s relay.Stats) (relay.Stats, []admin.LogCounters) {
 	own, access := d.hooks.Accounting.Dropped()
-	return d.keeping.Values.Engine(s), []admin.LogCounters{{Name: "log", Dropped: own, LeftOut: d.keeping.Values.GoOn("log.left-out", logs.LeftOut(d.log.Logger))}, {Name: "access", Dropped: access}}
+	return d.keeping.Values.ContinueEngine(s), []admin.LogCounters{{Name: "log", Dropped: own, LeftOut: d.keeping.Values.GoOn("log.left-out", logs.LeftOut(d.log.Logger))}, {Name: "access", Dropped: access}}
 }

@@ -42,12 +42,12 @@ func (d *daemon) goWithout(err error) error {
 	if err == nil || !d.shortfall.accepted {
 		return err
 	}
-	d.lack(err)
+	d.noteLack(err)
 	return nil
 }
 
-// lack notes and tells what this worker goes on without, and another one may have.
-func (d *daemon) lack(err error) {
+// noteLack notes and tells what this worker goes on without, and another one may have.
+func (d *daemon) noteLack(err error) {
 	d.shortfall.lacks = append(d.shortfall.lacks, d.tellLack(err))
 }
 

@@ -44,9 +44,9 @@ func (d *daemon) drain() <-chan error {
 	return drained
 }
 
-// ready sets the status of the daemon to ready. If announce is true it also logs a line for
+// setReady sets the status of the daemon to ready. If announce is true it also logs a line for
 // each listener.
-func (d *daemon) ready(announce bool) {
+func (d *daemon) setReady(announce bool) {
 	d.shutdown.mu.Lock()
 	d.shutdown.ready = true
 	d.shutdown.mu.Unlock()

@@ -25,7 +25,7 @@ var _ admin.Source = (*daemon)(nil)
 
 // Status returns the state of the daemon.
 func (d *snapshot) Status() api.Status {
-	f, stats := d.active.Load(), d.keeping.Values.Engine(d.engine.Stats())
+	f, stats := d.active.Load(), d.keeping.Values.ContinueEngine(d.engine.Stats())
 	s := api.Status{Version: version(), PID: os.Getpid(), Started: d.started, Config: d.configStatus(f)}
 	s.State, s.Hash = d.Draining().State, s.Config.Hash
 	points := d.points()
@@ -254,7 +254,7 @@ func (d *snapshot) Listeners() []api.Listener {
 		out.Begun = begun[l.Name]
 		for _, r := range l.AllRoutes() {
 			out.Routes = append(out.Routes, api.Route{
-				Name: r.Name, Group: r.To.Name, From: texts(r.From), SNI: r.SNI, ALPN: r.ALPN, ClientNames: r.ClientNames, PassTLS: r.PassTLS, Default: r == l.Default,
+				Name: r.Name, Group: r.To.Name, From: prefixTexts(r.From), SNI: r.SNI, ALPN: r.ALPN, ClientNames: r.ClientNames, PassTLS: r.PassTLS, Default: r == l.Default,
 				Numbers: byRoute[hooks.Names{Listener: l.Name, Route: r.Name}],
 			})
 		}
@@ -275,7 +275,7 @@ func addTotals(n, m *api.Numbers) {
 	n.DatagramsDown += m.DatagramsDown
 }
 
-func texts(ps []netip.Prefix) []string {
+func prefixTexts(ps []netip.Prefix) []string {
 	var list []string
 	for _, p := range ps {
 		list = append(list, p.String())

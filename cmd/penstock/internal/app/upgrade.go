@@ -45,7 +45,7 @@ func (d *daemon) upgradeStep(up *keeper.Upgrade) api.UpgradeStep {
 		s.Step = "checking " + up.Binary
 	case keeper.HandingOver:
 		s.TLSFlows = d.hooks.TLS.Now()
-		s.Step = up.Info + "; handing over" + butTLS(s.TLSFlows)
+		s.Step = up.Info + "; handing over" + tlsEndText(s.TLSFlows)
 	case keeper.Checked:
 		s.TLSFlows = d.hooks.TLS.Now()
 		s.Step = up.Info

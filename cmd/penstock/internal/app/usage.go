@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/offline"
 )
 
-// asMeant returns a command line with what people write by habit as kong has it, and reports whether it asks for the
+// translateHabits returns a command line with what people write by habit as kong has it, and reports whether it asks for the
 // list of all commands.
-func asMeant(args []string) (meant []string, all bool) {
+func translateHabits(args []string) (meant []string, all bool) {
 	switch {
 	case len(args) == 0:
 		return []string{"--help"}, false
@@ -67,8 +67,8 @@ const (
 	lookIt  = "penstock status, penstock groups or penstock flows"
 )
 
-// habit returns what to do instead of a command that there is not; "": nobody knows.
-func habit(word string) string {
+// commandInstead returns what to do instead of a command that there is not; "": nobody knows.
+func commandInstead(word string) string {
 	word = strings.ToLower(word)
 	if use := habits[word]; use != "" {
 		return use
@@ -97,7 +97,7 @@ func usageMessage(err error) string {
 			allowed = append(allowed, "--"+f.Name)
 		}
 	case unexpected && node == nil:
-		switch use := habit(word); {
+		switch use := commandInstead(word); {
 		case use != "":
 			return "unknown command " + word + "; use " + use
 		case near != "":

@@ -154,7 +154,7 @@ func (d *daemon) heartbeat() {
 		d.keeping.Alive()
 		d.reportValues(stats)
 		total := stats.Total()
-		if text, level := failures.look(total.KeepErrors, time.Now()); text != "" {
+		if text, level := failures.noteErrors(total.KeepErrors, time.Now()); text != "" {
 			s := d.keeping.Stats()
 			d.log.Log(context.Background(), level, text, "descriptors", s.Descriptors, "most_descriptors", s.MaxDescriptors, "items", s.Items, "most_items", s.MaxItems)
 			d.log.event(level, "worker", "daemon", text)
@@ -181,8 +181,8 @@ type keepFailures struct {
 // calmAfter is how long nothing must be refused until all is well again: a loop tries again every ten seconds.
 const calmAfter = 30 * time.Second
 
-// look takes the number of errors so far and returns what is to be told, or an empty text.
-func (r *keepFailures) look(errors int64, now time.Time) (text string, level slog.Level) {
+// noteErrors takes the number of errors so far and returns what is to be told, or an empty text.
+func (r *keepFailures) noteErrors(errors int64, now time.Time) (text string, level slog.Level) {
 	more := errors > r.errors && r.looked
 	r.errors, r.looked = errors, true
 	switch {
@@ -219,7 +219,7 @@ const lastReload = time.Second
 // handed over, so that they would be lost: then this worker goes on, and the keeper is told.
 func (l *lifecycle) handOver() bool {
 	tls := l.d.hooks.TLS.Now()
-	l.log.Info("handing over to another worker"+butTLS(tls), "tls_flows", tls)
+	l.log.Info("handing over to another worker"+tlsEndText(tls), "tls_flows", tls)
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTimeout)
 	defer cancel()
 	if err := l.d.saveEnded(); err != nil { // flows that end from now on are not in the next worker's list
@@ -244,8 +244,8 @@ func (l *lifecycle) handOver() bool {
 	return true
 }
 
-// butTLS says of a hand-over that it ends flows with TLS; empty: there are none.
-func butTLS(n int64) string {
+// tlsEndText says of a hand-over that it ends flows with TLS; empty: there are none.
+func tlsEndText(n int64) string {
 	switch n {
 	case 0:
 		return ""

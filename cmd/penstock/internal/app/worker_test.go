@@ -25,7 +25,7 @@ func TestKeepFailures(t *testing.T) {
 		{time.Second, 10, "some flows are not held, and would end with this worker"},
 	} {
 		now = now.Add(step.after)
-		if got, _ := f.look(step.errors, now); got != step.want {
+		if got, _ := f.noteErrors(step.errors, now); got != step.want {
 			t.Errorf("step %d: %q, want %q", i, got, step.want)
 		}
 	}

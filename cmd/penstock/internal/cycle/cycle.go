@@ -61,9 +61,9 @@ func withoutIP(a relay.Addr) relay.Addr {
 	return a
 }
 
-// At returns the name of the listener that accepts connections to an address; empty: none
+// ListenerAt returns the name of the listener that accepts connections to an address; empty: none
 // does.
-func (d *Listeners) At(to relay.Addr) string {
+func (d *Listeners) ListenerAt(to relay.Addr) string {
 	ip := spec.CanonicalAddr(to.AddrPort.Addr())
 	here := !ip.IsValid() || ip.IsLoopback() || ip.IsUnspecified() || d.hostAddrs[ip]
 	for _, o := range d.byAddr[withoutIP(to)] {
@@ -88,7 +88,7 @@ func (d *Listeners) listenerOf(a Member) string {
 		if i > 0 {
 			to.AddrPort = netip.AddrPortFrom(to.AddrPort.Addr(), to.AddrPort.Port()+uint16(i))
 		}
-		if name := d.At(to); name != "" {
+		if name := d.ListenerAt(to); name != "" {
 			return name
 		}
 	}
@@ -146,8 +146,8 @@ func shortestPath(next map[string][]string, from, to string) []string {
 	return nil
 }
 
-// Literal returns the addresses of a group's members that need no lookup.
-func Literal(g *spec.Group) (list []Member) {
+// LiteralMembers returns the addresses of a group's members that need no lookup.
+func LiteralMembers(g *spec.Group) (list []Member) {
 	for _, m := range g.Members {
 		if a, ok := m.To.Literal(); ok {
 			list = append(list, Member{a, m.To.Ports()})
@@ -160,13 +160,13 @@ func Literal(g *spec.Group) (list []Member) {
 // within a second.
 func Check(d *Listeners, listeners []*spec.Listener) error {
 	var errs []error
-	d.Each(listeners, func(h Hop, steps []string) { errs = append(errs, Error(h, steps)) })
+	d.Each(listeners, func(h Hop, steps []string) { errs = append(errs, HopError(h, steps)) })
 	return errors.Join(errs...)
 }
 
 // Each calls report for each hop that leads back, with the listeners on its path, in the order of their names.
 func (d *Listeners) Each(listeners []*spec.Listener, report func(h Hop, steps []string)) {
-	found := d.Find(listeners, Literal)
+	found := d.Find(listeners, LiteralMembers)
 	for _, h := range slices.SortedFunc(maps.Keys(found), func(a, b Hop) int {
 		return cmp.Or(strings.Compare(a.Listener, b.Listener), strings.Compare(a.Member.String(), b.Member.String()))
 	}) {
@@ -174,13 +174,13 @@ func (d *Listeners) Each(listeners []*spec.Listener, report func(h Hop, steps []
 	}
 }
 
-// Error returns the error of a hop that leads back, through these listeners.
-func Error(h Hop, steps []string) error {
+// HopError returns the error of a hop that leads back, through these listeners.
+func HopError(h Hop, steps []string) error {
 	return fmt.Errorf("%s leads back to listener %s (%s); allowed: members that do not lead back to it", h.Member, h.Listener, strings.Join(steps, " > "))
 }
 
-// Configured returns the addresses of a listener as configured; none: they are not known yet.
-func Configured(l *spec.Listener) (list []relay.Addr) {
+// ConfiguredAddrs returns the addresses of a listener as configured; none: they are not known yet.
+func ConfiguredAddrs(l *spec.Listener) (list []relay.Addr) {
 	for i := range l.Listen.Ports() {
 		if a, ok := l.Listen.At(i).Literal(); ok && l.Inherit == "" && (a.Path != "" || a.AddrPort.Port() != 0) {
 			list = append(list, a)

@@ -32,7 +32,7 @@ func TestCheckCycles(t *testing.T) {
 	} {
 		g := &spec.Group{Name: "g", Members: []spec.Member{{To: parse(spec.ParseUpstream, c.member)}}}
 		l := []*spec.Listener{{Name: "l", Listen: parse(spec.ParseListener, c.listen), Interface: c.on, Routes: []*spec.Route{{Name: "g", To: g}}}}
-		if err := Check(NewListeners(l, Configured), l); (err != nil) != c.cycle {
+		if err := Check(NewListeners(l, ConfiguredAddrs), l); (err != nil) != c.cycle {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}

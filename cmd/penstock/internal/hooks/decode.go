@@ -166,7 +166,7 @@ func (h *Hooks) planNamed(now *Plan, name string) *Plan {
 		gone.Gate = now.Gate
 		gone.Spec.Datagrams = now.Spec.Datagrams
 	}
-	gone.starts = starttls.Of(spec.PostgreSQL) // encoded flows do not say which, as there is no other one
+	gone.starts = starttls.ByName(spec.PostgreSQL) // encoded flows do not say which, as there is no other one
 	gone.routes = route.New(gone.Spec)
 	return gone
 }

@@ -73,7 +73,7 @@ func (h *Hooks) admit(f *relay.Flow) relay.Cause {
 	if h.Accounting.wantsLocal() {
 		p.localOf(f)
 	}
-	peer := client(f)
+	peer := clientAddr(f)
 	if p.admission, p.reason = s.Gate.Admit(peer, time.Now()); p.reason != spec.ReasonNone {
 		return relay.CauseRefused
 	}
@@ -110,10 +110,10 @@ func (h *Hooks) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay.
 			f.SetClient(relay.Addr{Network: f.Peer().Network, AddrPort: header.Client})
 			p.local = &relay.Addr{Network: f.Peer().Network, AddrPort: header.To}
 		}
-		if p.reason = p.plan.Gate.Identify(&p.admission, client(f), time.Now()); p.reason != spec.ReasonNone {
+		if p.reason = p.plan.Gate.Identify(&p.admission, clientAddr(f), time.Now()); p.reason != spec.ReasonNone {
 			return n, relay.SniffRefuse
 		}
-		if p.plan.needsHello(client(f)) && (n < len(b) || !last || !p.agreed()) {
+		if p.plan.needsHello(clientAddr(f)) && (n < len(b) || !last || !p.agreed()) {
 			return n, relay.SniffMore
 		}
 		return n, h.routed(f, p)
@@ -162,7 +162,7 @@ func (h *Hooks) hello(f *relay.Flow, p *State, b []byte, last bool) (take int, n
 // terminates reports whether the TLS of a client ends at its listener, where some may pass through, and others
 // have no route.
 func (h *Hooks) terminates(f *relay.Flow, p *State) bool {
-	m := h.meta(f, p)
+	m := h.describeClient(f, p)
 	m.Protocol, _ = p.plan.Spec.TLS.Agree(m.ALPN)
 	r, ok := p.plan.routes.Find(m)
 	return ok && !r.PassTLS
@@ -226,8 +226,8 @@ func (h *Hooks) routed(f *relay.Flow, p *State) relay.SniffNext {
 // route finds a flow's route in the running configuration, and applies its settings to the flow.
 func (h *Hooks) route(f *relay.Flow, p *State) bool {
 	s := planOf(f)
-	r, ok := s.routes.Find(h.meta(f, p))
-	if !ok || !s.takes(p, r) {
+	r, ok := s.routes.Find(h.describeClient(f, p))
+	if !ok || !s.mayTake(p, r) {
 		p.reason = spec.ReasonNoRoute
 		return false
 	}
@@ -241,18 +241,18 @@ func (h *Hooks) route(f *relay.Flow, p *State) bool {
 	return true
 }
 
-// takes reports whether a route may take a client: what is to be encrypted never goes in the clear, unless the
+// mayTake reports whether a route may take a client: what is to be encrypted never goes in the clear, unless the
 // configuration says so.
-func (s *Plan) takes(p *State, r *spec.Route) bool {
+func (s *Plan) mayTake(p *State, r *spec.Route) bool {
 	if p.start.inClear() && s.Spec.StartTLS.Protocol != "" {
 		return p.start.allowed(&s.Spec.StartTLS)
 	}
 	return s.Certs == nil || p.terminated() || r.PassTLS
 }
 
-// meta returns what is known of a client.
-func (h *Hooks) meta(f *relay.Flow, p *State) route.Meta {
-	m := route.Meta{Client: client(f), Secured: p.start.inClear()} // no route that passes TLS, and no client's names
+// describeClient returns what is known of a client.
+func (h *Hooks) describeClient(f *relay.Flow, p *State) route.Meta {
+	m := route.Meta{Client: clientAddr(f), Secured: p.start.inClear()} // no route that passes TLS, and no client's names
 	if h := p.hello.Load(); h != nil {
 		m.SNI, m.ALPN, m.Protocol, m.Secured = h.ServerName, h.SupportedProtos, h.protocol, h.terminated
 		if h.identity != nil {
@@ -363,7 +363,7 @@ func (h *Hooks) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err
 	tls := h.tlsOf(w)
 	var asked starttls.Protocol // nil: the member is not asked
 	if err == nil {
-		asked = p.asks(tls)
+		asked = p.protocolToAsk(tls)
 	}
 	if asked != nil {
 		send, expect := asked.Request()

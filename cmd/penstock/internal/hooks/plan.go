@@ -55,7 +55,7 @@ func (s *Plan) needsHello(from netip.Addr) bool {
 // NewPlan returns the plan of a listener whose groups are in set.
 func NewPlan(l *spec.Listener, gate *admit.Controller, set *upstream.Set, clients *certs.Clients, counters *account.Counters) *Plan {
 	s := &Plan{Spec: l, Gate: gate, routes: route.New(l), targets: map[*spec.Route]*Target{}, routesByName: map[string]*spec.Route{}}
-	s.starts = starttls.Of(l.StartTLS.Protocol)
+	s.starts = starttls.ByName(l.StartTLS.Protocol)
 	if l.Sniff.TLS || l.TLS != nil || l.StartTLS.Protocol != "" || len(l.ProxyFrom) > 0 {
 		s.sniffSeries = counters.Series(account.Key{Listener: l.Name})
 	}

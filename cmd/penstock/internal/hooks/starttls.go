@@ -47,11 +47,11 @@ func (h *Hooks) agree(f *relay.Flow, p *State, b []byte, last bool) (take int, n
 	return 0, h.routed(f, p)
 }
 
-// asks returns the protocol by which a member is to be asked for TLS: where it begins here if its group says so, and where the
+// protocolToAsk returns the protocol by which a member is to be asked for TLS: where it begins here if its group says so, and where the
 // client's passes through if the client has asked for it, too; nil: it is not asked.
-func (p *State) asks(to *certs.Client) starttls.Protocol {
+func (p *State) protocolToAsk(to *certs.Client) starttls.Protocol {
 	if to != nil {
-		return starttls.Of(to.StartTLS())
+		return starttls.ByName(to.StartTLS())
 	}
 	if p.start == startRequest && !p.terminated() {
 		return p.plan.starts
@@ -68,7 +68,7 @@ func (h *Hooks) answered(f *relay.Flow, took time.Duration, err error) {
 // explainAnswer returns an error of a flow, in words if it is that of a member's answer.
 func (h *Hooks) explainAnswer(p *State, err error) error {
 	if w := p.target.Load(); err != nil && w != nil {
-		if asked := p.asks(h.tlsOf(w)); asked != nil {
+		if asked := p.protocolToAsk(h.tlsOf(w)); asked != nil {
 			return asked.Explain(err)
 		}
 	}

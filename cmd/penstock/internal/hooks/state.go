@@ -164,8 +164,8 @@ func stateOf(f *relay.Flow) *State { return f.Value().(*State) }
 // planOf returns the current plan of the flow's listener.
 func planOf(f *relay.Flow) *Plan { return f.Listener().Value().(*Socket).Plan.Load() }
 
-// client returns the address of a flow's client; zero for a Unix client.
-func client(f *relay.Flow) netip.Addr { return f.Client().AddrPort.Addr() }
+// clientAddr returns the address of a flow's client; zero for a Unix client.
+func clientAddr(f *relay.Flow) netip.Addr { return f.Client().AddrPort.Addr() }
 
 // moveTo counts the flow in series s, and no longer in the series before: at any time a flow is in
 // one series at most. What it has moved so far stays in the series before.

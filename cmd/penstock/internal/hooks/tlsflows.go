@@ -21,7 +21,7 @@ type TLSFlows struct {
 
 // NewTLSFlows returns the count that the worker before has left.
 func NewTLSFlows(v *saved.Values) *TLSFlows {
-	c := &TLSFlows{open: v.Left("flows.tls"), others: v.Left("flows.not-handed-over")}
+	c := &TLSFlows{open: v.LeftWord("flows.tls"), others: v.LeftWord("flows.not-handed-over")}
 	c.before, c.left = c.open.Load(), c.others.Load()
 	return c
 }

@@ -17,7 +17,7 @@ func listeningTCP() (list []netip.AddrPort, err error) {
 	}
 	defer unix.Close(fd)
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
-		if list, err = listening(list, fd, family); err != nil {
+		if list, err = appendListening(list, fd, family); err != nil {
 			return nil, err
 		}
 	}
@@ -26,8 +26,8 @@ func listeningTCP() (list []netip.AddrPort, err error) {
 
 const stateListen = 10 // TCP_LISTEN, include/net/tcp_states.h
 
-// listening appends the addresses of one family.
-func listening(list []netip.AddrPort, fd int, family byte) ([]netip.AddrPort, error) {
+// appendListening appends the addresses of one family.
+func appendListening(list []netip.AddrPort, fd int, family byte) ([]netip.AddrPort, error) {
 	// struct nlmsghdr and struct inet_diag_req_v2, linux/inet_diag.h: the family, the protocol, 2 bytes, the states that are asked for, and
 	// the address of one socket, which a dump does not look at.
 	request := make([]byte, unix.SizeofNlMsghdr+56)

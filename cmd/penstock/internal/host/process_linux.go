@@ -133,7 +133,7 @@ func lookOwnName() (string, error) {
 	return filepath.Abs(path)
 }
 
-// execve replaces the program of this process.
+// Exec replaces the program of this process.
 func Exec(path string, args, env []string) error {
 	return os.NewSyscallError("execve", syscall.Exec(path, args, env))
 }

@@ -23,7 +23,7 @@ func LeaveStart() {
 		return
 	}
 	defer f.Close()
-	for _, m := range unchanged(f, program) {
+	for _, m := range unchangedMappings(f, program) {
 		// The pages stay in the kernel's cache and are mapped again, 16 at a time, as they are used. madvise(2).
 		unix.Syscall(unix.SYS_MADVISE, m.start, m.end-m.start, unix.MADV_DONTNEED)
 	}
@@ -32,9 +32,9 @@ func LeaveStart() {
 // mapping is a part of the address space.
 type mapping struct{ start, end uintptr }
 
-// unchanged returns the mappings of a file that cannot be written, and have no page that differs from the file, such as one with
+// unchangedMappings returns the mappings of a file that cannot be written, and have no page that differs from the file, such as one with
 // relocations. text is /proc/PID/smaps: proc_pid_smaps(5).
-func unchanged(text io.Reader, file string) (list []mapping) {
+func unchangedMappings(text io.Reader, file string) (list []mapping) {
 	var m mapping
 	of := false
 	for lines := bufio.NewScanner(text); lines.Scan(); {

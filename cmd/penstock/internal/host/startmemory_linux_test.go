@@ -26,7 +26,7 @@ Anonymous:             0 kB
 ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0  [vsyscall]
 `
 	want := []mapping{{0x400000, 0xf0c000}, {0xf0c000, 0x1c21000}}
-	if got := unchanged(strings.NewReader(text), "/bin/penstock"); !slices.Equal(got, want) {
+	if got := unchangedMappings(strings.NewReader(text), "/bin/penstock"); !slices.Equal(got, want) {
 		t.Errorf("%x, want %x", got, want)
 	}
 }
@@ -42,7 +42,7 @@ func TestUnchangedOfProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	list := unchanged(f, program)
+	list := unchangedMappings(f, program)
 	has := func(v any) bool {
 		p := reflect.ValueOf(v).Pointer()
 		return slices.ContainsFunc(list, func(m mapping) bool { return m.start <= p && p < m.end })

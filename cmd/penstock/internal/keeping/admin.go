@@ -43,7 +43,7 @@ func (k *Link) listenAdmin(at spec.Endpoint, mode uint32) error {
 	f, err := admin.File(l)
 	if err == nil {
 		defer f.Close()
-		err = k.hold(kindAdmin, label, f)
+		err = k.holdFile(kindAdmin, label, f)
 	}
 	if err == nil {
 		admin.LeavePath(l, true)

@@ -113,8 +113,8 @@ func (k *Link) Up() bool {
 // First reports whether nothing was left to this process: it is the first worker of its keeper, or has none.
 func (k *Link) First() bool { return k.start.Reason == keeper.First }
 
-// document returns the document with a label: the one that is held, or a new one. With an error it ends with this worker, or is nil.
-func (k *Link) document(label string) (*saved.Document, error) {
+// openDocument returns the document with a label: the one that is held, or a new one. With an error it ends with this worker, or is nil.
+func (k *Link) openDocument(label string) (*saved.Document, error) {
 	if item, ok := k.others[label]; ok {
 		delete(k.others, label)
 		d := saved.NewDocument(os.NewFile(uintptr(item.FDs[0]), label))
@@ -129,11 +129,11 @@ func (k *Link) document(label string) (*saved.Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	return saved.NewDocument(f), k.hold(kindDocument, label, f)
+	return saved.NewDocument(f), k.holdFile(kindDocument, label, f)
 }
 
-// hold gives the keeper a file to hold.
-func (k *Link) hold(kind uint64, label string, f *os.File) error {
+// holdFile gives the keeper a file to hold.
+func (k *Link) holdFile(kind uint64, label string, f *os.File) error {
 	c, err := f.SyscallConn()
 	if err != nil {
 		return err

@@ -57,8 +57,8 @@ func previewDocument(items []keeper.Item, label string) ([][]byte, error) {
 	return nil, saved.ErrNoDocument
 }
 
-// take sorts what has come from the keeper. Its descriptors belong to this process from then on.
-func (k *Link) take() {
+// takeItems sorts what has come from the keeper. Its descriptors belong to this process from then on.
+func (k *Link) takeItems() {
 	k.engine = nil
 	for _, item := range append(k.early, k.Held()...) {
 		if kind := item.Key[0] >> 56; kind < kindDocument {
@@ -147,13 +147,13 @@ func (k *Link) takeOver(cfg *spec.Config, log *slog.Logger) error {
 		return fmt.Errorf("prepare: %w", err)
 	}
 	k.start = k.Start()
-	k.take()
+	k.takeItems()
 	var err error
 	for _, d := range []struct {
 		to    **saved.Document
 		label string
 	}{{&k.config, labelConfig}, {&k.historyFile, labelHistory}, {&k.ended.file, labelEnded}} {
-		if *d.to, err = k.document(d.label); err != nil && (k.First() || *d.to == nil) {
+		if *d.to, err = k.openDocument(d.label); err != nil && (k.First() || *d.to == nil) {
 			return err
 		} else if err != nil { // flows are more important
 			log.Error("the next worker does not get what this one saves", "document", d.label, "error", err)
@@ -182,7 +182,7 @@ func (k *Link) takeOver(cfg *spec.Config, log *slog.Logger) error {
 // openState reads what the worker before had, or begins anew. Nothing that goes wrong keeps the worker from starting.
 func (k *Link) openState(log *slog.Logger) {
 	var err error
-	if k.state.file, err = k.document(labelState); err == nil {
+	if k.state.file, err = k.openDocument(labelState); err == nil {
 		k.state.before, err = readState(k.state.file)
 	}
 	if err != nil {

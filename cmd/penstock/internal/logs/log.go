@@ -32,7 +32,7 @@ func New(out *os.File, cfg *spec.Log, level *slog.LevelVar, explain func(error) 
 	case cfg.Format == "text" || cfg.Format == "auto" && IsTerminal(out):
 		h = slog.NewTextHandler(w, opt)
 	default:
-		opt.ReplaceAttr = seconds
+		opt.ReplaceAttr = replaceDurations
 		h = slog.NewJSONHandler(w, opt)
 	}
 	limiter := newLimiter(&explainer{h, explain})
@@ -87,8 +87,8 @@ func LevelOf(name string) slog.Level {
 
 func LevelName(l slog.Level) string { return strings.ToLower(l.String()) }
 
-// seconds replaces durations by seconds: slog's JSON handler writes nanoseconds.
-func seconds(_ []string, a slog.Attr) slog.Attr {
+// replaceDurations replaces durations by seconds: slog's JSON handler writes nanoseconds.
+func replaceDurations(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		a.Value = slog.Float64Value(a.Value.Duration().Seconds())
 	}

@@ -34,13 +34,13 @@ func (Check) Help() string {
 // Run runs the command.
 func (c *Check) Run(call Call) int {
 	stdout, stderr := call.Stdout, call.Stderr
-	source := &config.Source{Paths: orPackaged(c.Config), Remote: sources.Fetch(call.Version)}
+	source := &config.Source{Paths: pathsOrPackaged(c.Config), Remote: sources.Fetch(call.Version)}
 	cfg, warnings, err := source.Load(rules.OnHost(false)...)
 	var errs config.Errors
 	if errors.As(err, &errs) || err == nil && len(warnings) > 0 {
 		fmt.Fprintln(stderr, config.Messages(errs, warnings))
 	} else if err != nil {
-		fmt.Fprintln(stderr, config.Message(noPackaged(err, c.Config)))
+		fmt.Fprintln(stderr, config.Message(explainNoPackaged(err, c.Config)))
 	}
 	for _, path := range sources.Experimental(c.Config) {
 		fmt.Fprintf(stderr, "%s: warning: %s\n", spec.RemoteName(path), sources.ExperimentalWhy)

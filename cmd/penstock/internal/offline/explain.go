@@ -57,14 +57,14 @@ type explanation struct {
 // Run runs the command.
 func (c *Explain) Run(call Call) int {
 	stdout, stderr := call.Stdout, call.Stderr
-	cfg, _, err := (&config.Source{Paths: orPackaged(c.Config), Remote: sources.Fetch(call.Version)}).Load(rules.Everywhere...)
+	cfg, _, err := (&config.Source{Paths: pathsOrPackaged(c.Config), Remote: sources.Fetch(call.Version)}).Load(rules.Everywhere...)
 	if err != nil {
-		fmt.Fprintln(stderr, config.Message(noPackaged(err, c.Config)))
+		fmt.Fprintln(stderr, config.Message(explainNoPackaged(err, c.Config)))
 		return cli.ExitUsage
 	}
 	lookup := func(spec.Endpoint, string) string { return "" }
 	if c.Lookup {
-		lookup = lookedUp
+		lookup = lookUpMember
 	}
 	m := route.Meta{Client: spec.CanonicalAddr(c.From), SNI: strings.ToLower(strings.TrimSuffix(c.SNI, ".")), ALPN: c.ALPN}
 	if len(c.Names) > 0 {
@@ -114,12 +114,12 @@ func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, 
 	if l.Inherit != "" {
 		e.Listen = "inherited: " + l.Inherit
 	}
-	e.source(l, m)
+	e.addSource(l, m)
 	if e.Refused != "" {
 		return e, nil
 	}
 	routes := route.New(l)
-	if e.tls(l, routes, &m); e.Refused != "" {
+	if e.addTLS(l, routes, &m); e.Refused != "" {
 		return e, nil
 	}
 	found := routes.Explain(m)
@@ -138,9 +138,9 @@ func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, 
 		return e, nil
 	}
 	e.Route, e.Group = found.Route.Name, found.Route.To.Name
-	e.offer(l, found.Route, m.Protocol)
-	e.group(found.Route.To, offset, lookup)
-	e.path(cfg, l, found.Route)
+	e.addOffer(l, found.Route, m.Protocol)
+	e.addGroup(found.Route.To, offset, lookup)
+	e.addPath(cfg, l, found.Route)
 	return e, nil
 }
 
@@ -151,7 +151,7 @@ const lookupTimeout = 10 * time.Second
 // text to append to a line.
 type lookupFunc func(to spec.Endpoint, service string) string
 
-func lookedUp(to spec.Endpoint, service string) string {
+func lookUpMember(to spec.Endpoint, service string) string {
 	if _, ok := to.Literal(); ok && service == "" {
 		return ""
 	}
@@ -182,8 +182,8 @@ func (e *explanation) addStep(format string, args ...any) {
 	e.Steps = append(e.Steps, fmt.Sprintf(format, args...))
 }
 
-// source explains the checks of the client's address.
-func (e *explanation) source(l *spec.Listener, m route.Meta) {
+// addSource explains the checks of the client's address.
+func (e *explanation) addSource(l *spec.Listener, m route.Meta) {
 	holds := func(ps []netip.Prefix) (netip.Prefix, bool) {
 		i := slices.IndexFunc(ps, func(p netip.Prefix) bool { return m.Client.IsValid() && spec.CanonicalPrefix(p).Contains(m.Client) })
 		if i < 0 {
@@ -225,8 +225,8 @@ func (e *explanation) source(l *spec.Listener, m route.Meta) {
 	}
 }
 
-// tls explains whether the client's TLS is terminated, and whether its certificate suffices.
-func (e *explanation) tls(l *spec.Listener, routes *route.Table, m *route.Meta) {
+// addTLS explains whether the client's TLS is terminated, and whether its certificate suffices.
+func (e *explanation) addTLS(l *spec.Listener, routes *route.Table, m *route.Meta) {
 	if l.TLS == nil {
 		return
 	}
@@ -254,8 +254,8 @@ func (e *explanation) tls(l *spec.Listener, routes *route.Table, m *route.Meta) 
 	}
 }
 
-// offer explains which protocols a member is offered.
-func (e *explanation) offer(l *spec.Listener, r *spec.Route, agreed string) {
+// addOffer explains which protocols a member is offered.
+func (e *explanation) addOffer(l *spec.Listener, r *spec.Route, agreed string) {
 	to := r.To.TLS
 	if to == nil || l.Datagrams {
 		return
@@ -273,9 +273,9 @@ func (e *explanation) offer(l *spec.Listener, r *spec.Route, agreed string) {
 	}
 }
 
-// group lists the members, and says how one is chosen. The client's port has the offset in its
+// addGroup lists the members, and says how one is chosen. The client's port has the offset in its
 // range; it is negative if the port is not known.
-func (e *explanation) group(g *spec.Group, offset int, lookup lookupFunc) {
+func (e *explanation) addGroup(g *spec.Group, offset int, lookup lookupFunc) {
 	for _, backup := range []bool{false, true} {
 		for _, m := range g.Members {
 			if m.Backup != backup {
@@ -329,8 +329,8 @@ func (e *explanation) group(g *spec.Group, offset int, lookup lookupFunc) {
 	}
 }
 
-// path names the fastest data path that the flow can have.
-func (e *explanation) path(cfg *spec.Config, l *spec.Listener, r *spec.Route) {
+// addPath names the fastest data path that the flow can have.
+func (e *explanation) addPath(cfg *spec.Config, l *spec.Listener, r *spec.Route) {
 	builtin := func(m spec.Member) bool { return m.To.Kind.BuiltIn() }
 	switch {
 	case l.TLS != nil && !r.PassTLS:

@@ -69,7 +69,7 @@ func TestExplainLookup(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := lookedUp(to, ""); !strings.HasPrefix(got, want) || want == "" && got != "" {
+		if got := lookUpMember(to, ""); !strings.HasPrefix(got, want) || want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", url, got, want)
 		}
 	}
@@ -191,10 +191,10 @@ groups:
 // Where packages have no configuration, whoever named none is told how to, and where to find the name.
 func TestNoPackagedConfiguration(t *testing.T) {
 	_, missing := os.ReadFile(filepath.Join(t.TempDir(), "penstock.yaml"))
-	if text := noPackaged(missing, nil).Error(); !strings.HasPrefix(text, "without -c: open ") || !strings.HasSuffix(text, "; allowed: -c FILE, which penstock status names for a running daemon") {
+	if text := explainNoPackaged(missing, nil).Error(); !strings.HasPrefix(text, "without -c: open ") || !strings.HasSuffix(text, "; allowed: -c FILE, which penstock status names for a running daemon") {
 		t.Error(text)
 	}
-	if err := noPackaged(missing, []string{"a.yaml"}); err != missing {
+	if err := explainNoPackaged(missing, []string{"a.yaml"}); err != missing {
 		t.Error(err)
 	}
 }

@@ -28,16 +28,16 @@ type Call struct {
 // one by default; run has to be told, so that nobody starts a second daemon by mistake.
 const PackagedConfig = "/etc/penstock/penstock.yaml"
 
-// orPackaged returns the paths, or that of the packages if there are none.
-func orPackaged(paths []string) []string {
+// pathsOrPackaged returns the paths, or that of the packages if there are none.
+func pathsOrPackaged(paths []string) []string {
 	if len(paths) == 0 {
 		return []string{PackagedConfig}
 	}
 	return paths
 }
 
-// noPackaged adds to the error of a configuration that nobody named how one is named.
-func noPackaged(err error, paths []string) error {
+// explainNoPackaged adds to the error of a configuration that nobody named how one is named.
+func explainNoPackaged(err error, paths []string) error {
 	if len(paths) == 0 && errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("without -c: %w; allowed: -c FILE, which penstock status names for a running daemon", err)
 	}

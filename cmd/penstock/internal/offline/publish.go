@@ -137,7 +137,7 @@ func (c *Publish) Run(call Call) int {
 		cfg, err = parsePublished(c.Fleet, cfg.Written)
 	}
 	if err == nil {
-		err = cycle.Check(cycle.NewListeners(cfg.Listeners, cycle.Configured), cfg.Listeners)
+		err = cycle.Check(cycle.NewListeners(cfg.Listeners, cycle.ConfiguredAddrs), cfg.Listeners)
 	}
 	var errs config.Errors
 	if errors.As(err, &errs) || err == nil && len(warnings) > 0 {
@@ -186,15 +186,15 @@ func (c *Publish) publish(ctx context.Context, o *fleet.Operator, cfg *spec.Conf
 		fmt.Fprintln(stdout, "nothing was published")
 		return cli.ExitOK, nil
 	case c.Canary != nil:
-		return c.try(ctx, o, s, draft, stdout)
+		return c.tryCanaries(ctx, o, s, draft, stdout)
 	}
 	v, err := o.Publish(ctx, s, draft, "publish")
 	if err != nil {
-		return cli.ExitFailed, c.explain(ctx, o, err, stdout)
+		return cli.ExitFailed, c.explainConflict(ctx, o, err, stdout)
 	}
 	fmt.Fprintf(stdout, "published version %d\n", v.Version)
 	if c.Wait > 0 {
-		return c.await(ctx, o, v.Version, time.Duration(c.Wait), stdout)
+		return c.awaitAll(ctx, o, v.Version, time.Duration(c.Wait), stdout)
 	}
 	return cli.ExitOK, nil
 }
@@ -211,8 +211,8 @@ func (c *Publish) printChanges(w io.Writer, old *fleet.Version, cfg *spec.Config
 	fmt.Fprint(w, diff.String())
 }
 
-// explain adds to a conflict what the other one has changed.
-func (c *Publish) explain(ctx context.Context, o *fleet.Operator, err error, w io.Writer) error {
+// explainConflict adds to a conflict what the other one has changed.
+func (c *Publish) explainConflict(ctx context.Context, o *fleet.Operator, err error, w io.Writer) error {
 	var conflict *fleet.ConflictError
 	if !errors.As(err, &conflict) || conflict.By.Text == "" {
 		return err

@@ -21,12 +21,12 @@ const (
 	allRunTimeout   = 30 * time.Second // how long the others are waited for after a canary
 )
 
-// try gives a draft to canaries, and then to all relays or to none.
-func (c *Publish) try(ctx context.Context, o *fleet.Operator, s fleet.State, draft fleet.Draft, stdout *os.File) (int, error) {
+// tryCanaries gives a draft to canaries, and then to all relays or to none.
+func (c *Publish) tryCanaries(ctx context.Context, o *fleet.Operator, s fleet.State, draft fleet.Draft, stdout *os.File) (int, error) {
 	fmt.Fprintln(stdout, "the relays are watched for a few seconds first")
 	t, err := o.Try(ctx, s, draft, fleet.TrialConfig{Share: float64(*c.Canary)})
 	if err != nil {
-		return cli.ExitFailed, c.explain(ctx, o, err, stdout)
+		return cli.ExitFailed, c.explainConflict(ctx, o, err, stdout)
 	}
 	v := t.Version.Version
 	line := fmt.Sprintf("version %d is tried for %v by %s of %d: %s", v, time.Duration(c.Wait), config.Counted(len(t.Canaries), "relay"), len(t.Canaries)+t.Others, shortList(t.Canaries))
@@ -46,7 +46,7 @@ func (c *Publish) try(ctx context.Context, o *fleet.Operator, s fleet.State, dra
 			return exitTakenBack, err
 		}
 		fmt.Fprintf(stdout, "published version %d\n", v)
-		return c.await(ctx, o, v, allRunTimeout, stdout)
+		return c.awaitAll(ctx, o, v, allRunTimeout, stdout)
 	}
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackTimeout)
 	defer cancel()
@@ -61,8 +61,8 @@ func (c *Publish) try(ctx context.Context, o *fleet.Operator, s fleet.State, dra
 	return exitTakenBack, errors.New(why)
 }
 
-// await waits until all relays run a version.
-func (c *Publish) await(ctx context.Context, o *fleet.Operator, version int64, most time.Duration, stdout *os.File) (int, error) {
+// awaitAll waits until all relays run a version.
+func (c *Publish) awaitAll(ctx context.Context, o *fleet.Operator, version int64, most time.Duration, stdout *os.File) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	line := newProgressLine(stdout)

@@ -49,7 +49,7 @@ func (c *Rollback) Run(call Call) int {
 		if c.Wait == 0 {
 			return cli.ExitOK, nil
 		}
-		return (&Publish{}).await(ctx, o, v.Version, time.Duration(c.Wait), stdout)
+		return (&Publish{}).awaitAll(ctx, o, v.Version, time.Duration(c.Wait), stdout)
 	})
 }
 

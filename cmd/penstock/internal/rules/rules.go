@@ -79,14 +79,14 @@ func checkClientTLS(t *spec.ClientTLS, o certs.Options, p *config.Report, confin
 
 // reportCycles is cycle.Check with the place of what leads back.
 func reportCycles(c *spec.Config, p *config.Report) {
-	cycle.NewListeners(c.Listeners, cycle.Configured).Each(c.Listeners, func(h cycle.Hop, steps []string) {
+	cycle.NewListeners(c.Listeners, cycle.ConfiguredAddrs).Each(c.Listeners, func(h cycle.Hop, steps []string) {
 		for _, l := range c.Listeners {
 			if l.Name != h.Listener {
 				continue
 			}
 			for _, r := range l.AllRoutes() {
-				if slices.ContainsFunc(cycle.Literal(r.To), func(a cycle.Member) bool { return a.Addr == h.Member }) {
-					p.Fail(cycle.Error(h, steps), &r.To, &l.To, l)
+				if slices.ContainsFunc(cycle.LiteralMembers(r.To), func(a cycle.Member) bool { return a.Addr == h.Member }) {
+					p.Fail(cycle.HopError(h, steps), &r.To, &l.To, l)
 					return
 				}
 			}

@@ -66,7 +66,7 @@ func (c *Process) Enter(cfg *spec.Config, more confine.Needs, narrow func(*sandb
 		return nil, nil
 	}
 	if h := c.held.Load(); h != nil {
-		c.looked, c.anyPort, c.lookups = true, c.needs(cfg).First(confine.AnyPort), allowed(lookupFiles)
+		c.looked, c.anyPort, c.lookups = true, c.needs(cfg).First(confine.AnyPort), readableFiles(lookupFiles)
 		return h, nil
 	}
 	if cfg.Sandbox.Mode == keeping.ModeOff || cfg.Sandbox.Mode == "" {
@@ -95,7 +95,7 @@ func (c *Process) Enter(cfg *spec.Config, more confine.Needs, narrow func(*sandb
 		}
 		return nil, err
 	}
-	c.looked, c.lookups = true, allowed(lookupFiles)
+	c.looked, c.lookups = true, readableFiles(lookupFiles)
 	c.held.Store(h)
 	return h, c.tellKeeper(c.policy(cfg, h))
 }
@@ -124,8 +124,8 @@ func (c *Process) policy(cfg *spec.Config, h *confine.Held) *earlykeeper.Policy 
 		logs = []earlykeeper.Log{{Path: filepath.Clean(to), Mode: cmp.Or(cfg.AccessLog.Mode, account.DefaultMode)}}
 	}
 	files = append(files, cfg.Admin.TokenFiles[:]...)
-	of, certificates := certificateFiles(cfg)
-	return policyOf(cfg.Sandbox.Mode, h, append(files, of...), folders, certificates, logs)
+	named, certificates := certificateFiles(cfg)
+	return policyOf(cfg.Sandbox.Mode, h, append(files, named...), folders, certificates, logs)
 }
 
 // tellKeeper tells the keeper what this process may ask for, and the next one may do after a crash.

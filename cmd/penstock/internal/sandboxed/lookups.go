@@ -12,8 +12,8 @@ import (
 // lookupFiles are files that package net reads at any time.
 var lookupFiles = []string{confine.Resolver, "/etc/hosts"}
 
-// allowed returns those of the files that this process may read, or that do not exist.
-func allowed(files []string) (list []string) {
+// readableFiles returns those of the files that this process may read, or that do not exist.
+func readableFiles(files []string) (list []string) {
 	for _, path := range files {
 		f, err := os.Open(path)
 		if err == nil {
@@ -28,7 +28,7 @@ func allowed(files []string) (list []string) {
 
 // LostFile returns the first file of look-ups that this process may not read any more, because it is another file now; empty: there is none.
 func (c *Process) LostFile() string {
-	now := allowed(c.lookups)
+	now := readableFiles(c.lookups)
 	for _, path := range c.lookups {
 		if !slices.Contains(now, path) {
 			return path

@@ -105,15 +105,15 @@ func (c *Process) Status() *api.Sandbox {
 			why = "not wanted: " + c.anyPort
 		}
 		if l.Layer == sandbox.Capabilities && l.Held {
-			why = keeps(h.Policy.Keep, h.Had)
+			why = keptCapabilities(h.Policy.Keep, h.Had)
 		}
 		s.Layers = append(s.Layers, api.SandboxLayer{Name: l.Layer.String(), Held: l.Held, Wanted: l.Wanted, Why: why})
 	}
 	return s
 }
 
-// keeps names the capabilities that a process has kept.
-func keeps(list []sandbox.Capability, had uint64) string {
+// keptCapabilities names the capabilities that a process has kept.
+func keptCapabilities(list []sandbox.Capability, had uint64) string {
 	names := map[sandbox.Capability]string{sandbox.NetBindService: "CAP_NET_BIND_SERVICE", sandbox.NetAdmin: "CAP_NET_ADMIN", sandbox.NetRaw: "CAP_NET_RAW", confine.SysResource: "CAP_SYS_RESOURCE"}
 	var kept []string
 	for _, c := range list {

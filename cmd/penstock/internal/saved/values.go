@@ -50,9 +50,9 @@ func (v *Values) GoOn(name string, n int64) int64 {
 // Word returns a counter that is counted in the memory itself, from what the worker before left.
 func (v *Values) Word(name string) *atomic.Int64 { return &v.table.Take(name).Words()[0] }
 
-// Left returns the word that has what the worker before has left to this one, and nothing of those before it, which a version before has copied
+// LeftWord returns the word that has what the worker before has left to this one, and nothing of those before it, which a version before has copied
 // and not found. It is called once.
-func (v *Values) Left(name string) *atomic.Int64 {
+func (v *Values) LeftWord(name string) *atomic.Int64 {
 	w := v.Word(name)
 	if first := v.table.First(name); first != nil {
 		w.Add(-first[0].Load())
@@ -60,8 +60,8 @@ func (v *Values) Left(name string) *atomic.Int64 {
 	return w
 }
 
-// Engine continues the counters of the engine that are not in its own memory.
-func (v *Values) Engine(s relay.Stats) relay.Stats {
+// ContinueEngine continues the counters of the engine that are not in its own memory.
+func (v *Values) ContinueEngine(s relay.Stats) relay.Stats {
 	s.PipesRefused = v.GoOn("pipes.refused", s.PipesRefused)
 	for i := range s.Buffers.Classes {
 		c := &s.Buffers.Classes[i]

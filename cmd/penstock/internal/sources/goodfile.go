@@ -72,7 +72,7 @@ func (f *goodFile) read() (last lastGood, err error) {
 			err = fmt.Errorf("%s: %w", path, failed)
 		}
 	}
-	for _, other := range f.others(last.from == "") {
+	for _, other := range f.readOthers(last.from == "") {
 		if last.from == "" || other.At.After(last.At) {
 			last = other
 		}
@@ -80,9 +80,9 @@ func (f *goodFile) read() (last lastGood, err error) {
 	return last, err
 }
 
-// others returns what is kept of the same key for other lists of servers that have one in common with this one; or with
+// readOthers returns what is kept of the same key for other lists of servers that have one in common with this one; or with
 // any, if there is nothing else of that key in the folder, the one of another list.
-func (f *goodFile) others(anyServer bool) (list []lastGood) {
+func (f *goodFile) readOthers(anyServer bool) (list []lastGood) {
 	paths, _ := filepath.Glob(filepath.Join(filepath.Dir(f.path), goodFilePattern))
 	var strangers []lastGood
 	for _, path := range paths {

@@ -139,8 +139,8 @@ func (r *remoteLayer) text() (spec.Layer, error) {
 	return r.taken, nil
 }
 
-// use takes a version that the registry has not confirmed.
-func (r *remoteLayer) use(last lastGood) {
+// useUnconfirmed takes a version that the registry has not confirmed.
+func (r *remoteLayer) useUnconfirmed(last lastGood) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.taken, r.saved = last.Layer, last.from

@@ -157,7 +157,7 @@ func (r *Remotes) Await(worker Before, log *slog.Logger) bool {
 			log.Error("the last good configuration cannot be used", "error", l.damaged)
 		}
 		if l.last.from == fromWorker && worker.Trusted() { // a planned restart may be for what the registry has now
-			l.use(l.last)
+			l.useUnconfirmed(l.last)
 		}
 	}
 	patience := time.NewTimer(firstAnswer)
@@ -176,7 +176,7 @@ func (r *Remotes) Await(worker Before, log *slog.Logger) bool {
 			if (failed != nil || !patient) && l.last.from != "" {
 				err := worker.Enter()
 				if err == nil {
-					l.use(l.last)
+					l.useUnconfirmed(l.last)
 					continue
 				}
 				l.last = lastGood{}
@@ -275,7 +275,7 @@ func (r *remoteLayer) replace(err error) bool {
 		return false
 	}
 	r.settle(err)
-	r.use(r.last)
+	r.useUnconfirmed(r.last)
 	return true
 }
 
@@ -336,11 +336,11 @@ func (r *remoteLayer) news() (slog.Level, string) {
 	if now == "" {
 		return slog.LevelInfo, "the registry answers again"
 	}
-	return slog.LevelWarn, fmt.Sprintf("version %s%s goes on: %s", r.good.Version, r.from(), now)
+	return slog.LevelWarn, fmt.Sprintf("version %s%s goes on: %s", r.good.Version, r.describeOrigin(), now)
 }
 
-// from says where the version that runs is from, if it is not from the registry. The caller holds the lock.
-func (r *remoteLayer) from() string {
+// describeOrigin says where the version that runs is from, if it is not from the registry. The caller holds the lock.
+func (r *remoteLayer) describeOrigin() string {
 	if r.saved == "" {
 		return ""
 	}

@@ -57,7 +57,7 @@ func (w *Watch) Follow(files, folders []string) (first error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.files, w.folders = files, folders
-	w.names = w.current()
+	w.names = w.currentNames()
 	dirs := map[string]bool{}
 	for name := range w.names {
 		dirs[filepath.Dir(name)] = true
@@ -78,8 +78,8 @@ func (w *Watch) Follow(files, folders []string) (first error) {
 	return first
 }
 
-// current returns the names that files and folders have now. The caller holds the lock.
-func (w *Watch) current() map[string]bool {
+// currentNames returns the names that files and folders have now. The caller holds the lock.
+func (w *Watch) currentNames() map[string]bool {
 	names := map[string]bool{}
 	for _, list := range [2][]string{w.files, w.folders} {
 		for _, path := range list {
@@ -101,7 +101,7 @@ func (w *Watch) affects(e fsnotify.Event) bool {
 	ext := filepath.Ext(name)
 	inFolder := (ext == ".yaml" || ext == ".yml") && slices.ContainsFunc(w.folders, func(f string) bool { return filepath.Clean(f) == filepath.Dir(name) })
 	affects := w.names[name] || inFolder
-	moved := !e.Has(fsnotify.Write) && !maps.Equal(w.current(), w.names) // a link leads elsewhere
+	moved := !e.Has(fsnotify.Write) && !maps.Equal(w.currentNames(), w.names) // a link leads elsewhere
 	files, folders := w.files, w.folders
 	w.mu.Unlock()
 	if moved {

@@ -28,8 +28,8 @@ var protocols = map[string]Protocol{
 	spec.PostgreSQL: PostgreSQL{},
 }
 
-// Of returns the protocol with a name in a configuration; nil: there is none.
-func Of(name string) Protocol {
+// ByName returns the protocol with a name in a configuration; nil: there is none.
+func ByName(name string) Protocol {
 	if name == "" {
 		return nil
 	}

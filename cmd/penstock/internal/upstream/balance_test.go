@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// shares makes members with weights for wheels.
+// sharesOf makes members with weights for wheels.
 func sharesOf(weights ...int) (ss []weightedMember) {
 	for i, w := range weights {
 		ss = append(ss, weightedMember{&Member{name: fmt.Sprint("m", i)}, w})

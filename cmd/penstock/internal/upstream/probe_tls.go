@@ -63,7 +63,7 @@ func (p *prober) handshake(conn net.Conn, t *spec.ClientTLS, m *probed, found *f
 		}
 		return own(i)
 	}
-	if p := starttls.Of(t.StartTLS); p != nil {
+	if p := starttls.ByName(t.StartTLS); p != nil {
 		if err := starttls.Ask(p, conn); err != nil {
 			return nil, err
 		}

@@ -43,7 +43,7 @@ func zoned(from, n int, zone string, priority int) []Target {
 	return ts
 }
 
-// counts returns how many of n new flows each zone and priority gets, in thousandths.
+// countZones returns how many of n new flows each zone and priority gets, in thousandths.
 func countZones(t *testing.T, g *Group, n int, hold bool) map[string]int {
 	t.Helper()
 	got := map[string]int{}

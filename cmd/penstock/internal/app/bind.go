@@ -134,6 +134,8 @@ func (d *daemon) listen(l *spec.Listener, at relay.Addr, i int) (*hooks.Socket, 
 	if i > 0 {
 		at.AddrPort = netip.AddrPortFrom(at.AddrPort.Addr(), at.AddrPort.Port()+uint16(i))
 	}
+	// What the worker before has written must not make this one, which may still have the privileges that the other had given up, bind a
+	// port that needs them (b8c2300).
 	if was, ok := d.keeping.AddressesBefore()[l.Name]; ok && was.AddrPort.Port() >= host.FirstUnprivilegedPort() && at.AddrPort.Port() == 0 && at.Path == "" && was.Network == at.Network {
 		if p.Listener, err = d.engine.Listen(was, c); err == nil {
 			return p, nil

@@ -50,7 +50,7 @@ func (d *daemon) setNodeDrain(on bool, by, why string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := &d.nodeDrain
-	if on == d.drained() && (!on || !n.since.IsZero()) {
+	if on == d.drained() && (!on || !n.since.IsZero()) { // nothing new, unless it is the worker before that was drained: its order is told here, too
 		return
 	}
 	if n.timer != nil {

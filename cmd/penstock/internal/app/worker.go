@@ -69,6 +69,8 @@ func (d *daemon) deathBefore() string {
 		return died.String()
 	}
 	before := d.keeping.Values.Word("oom-kills").Swap(kills + 1) // 0: it has not counted
+	// The kernel does not say whom it has killed: a signal 9 that the keeper did not send, while the group's count has grown, is taken for
+	// it (628b1bd).
 	if died.Signal == int(syscall.SIGKILL) && died.Why == "" && before != 0 && kills >= before {
 		died.Why = "the kernel's OOM killer"
 	}

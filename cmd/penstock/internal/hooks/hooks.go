@@ -184,6 +184,8 @@ func (h *Hooks) secured(f *relay.Flow, side relay.Side, state *tls.ConnectionSta
 	switch {
 	case side == relay.SideUpstream:
 		h.attempted(p, took, certs.Explain(err))
+		// HTTPS in and out, without a word of ALPN, joined clients that had agreed on h2 with members that had agreed on http/1.1, and
+		// half of them broke without a word (92f3711).
 		if ours := p.clientTLS().protocol; err == nil && ours != "" && state.NegotiatedProtocol != "" && state.NegotiatedProtocol != ours {
 			p.reason = spec.ReasonProtocolMismatch
 			return relay.CauseRefused
@@ -274,6 +276,7 @@ func (h *Hooks) upstream(f *relay.Flow, attempt int) *relay.Addr {
 		}
 		m, reason = h.pick(f, p)
 	}
+	// A flow ended at the first member that leads back, though others of its group did not (52f7a4b).
 	var looping *upstream.Member
 	for skips := 0; m != nil && h.leadsBack(p, m.Addr()); skips++ {
 		looping = m
@@ -284,7 +287,7 @@ func (h *Hooks) upstream(f *relay.Flow, attempt int) *relay.Addr {
 		p.lease.Skip()
 		m, reason = h.pick(f, p)
 	}
-	if looping != nil && m == nil && reason != spec.ReasonNone && attempt == 0 {
+	if looping != nil && m == nil && reason != spec.ReasonNone && attempt == 0 { // after an attempt, that failed, and not the loop
 		p.member.Store(looping)
 		reason = spec.ReasonLoop
 	}

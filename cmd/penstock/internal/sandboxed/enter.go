@@ -90,7 +90,7 @@ func (c *Process) Enter(cfg *spec.Config, more confine.Needs, narrow func(*sandb
 	narrow(&p)
 	h, err := keeping.EnterSandbox(p)
 	if err != nil {
-		if errors.Is(err, errors.ErrUnsupported) {
+		if errors.Is(err, errors.ErrUnsupported) { // not Linux; a kernel that lacks a layer is no error, and in the report
 			return nil, nil
 		}
 		return nil, err

@@ -14,9 +14,7 @@ package main
 import (
 	"flag"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -24,6 +22,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/penstock/penstock/bench/internal/report"
 )
 
 func main() {
@@ -42,21 +42,17 @@ func run(args []string) error {
 	only := fs.String("impls", "", "run only these implementations (default all)")
 	out := fs.String("out", "", "also write everything to this `FILE`")
 	fs.Parse(args)
-	b := bench{window: *window, out: os.Stdout}
-	if *out != "" {
-		f, err := os.Create(*out)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		b.out = io.MultiWriter(os.Stdout, f)
+	w, done, err := report.Output(*out)
+	if err != nil {
+		return err
 	}
+	defer done()
+	b := bench{window: *window, out: w}
 	for _, w := range impls {
 		if *only == "" || strings.Contains(","+*only+",", ","+w.name+",") {
 			b.impls = append(b.impls, w)
 		}
 	}
-	var err error
 	if b.ns, err = numbers(*ns); err != nil {
 		return err
 	}
@@ -92,16 +88,8 @@ func (b *bench) header(rounds int) error {
 	if err := unix.Uname(&uts); err != nil {
 		return err
 	}
-	cpu, _ := os.ReadFile("/proc/cpuinfo")
-	model := "unknown"
-	for line := range strings.Lines(string(cpu)) {
-		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "model name" {
-			model = strings.TrimSpace(v)
-			break
-		}
-	}
 	fmt.Fprintf(b.out, "date: %s\ncpu: %d x %s\nkernel: %s\ngo: %s\n", time.Now().UTC().Format(time.DateTime),
-		runtime.NumCPU(), model, unix.ByteSliceToString(uts.Release[:]), runtime.Version())
+		runtime.NumCPU(), report.Model(), unix.ByteSliceToString(uts.Release[:]), runtime.Version())
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
 			if m.Path == "golang.org/x/net" {
@@ -109,9 +97,6 @@ func (b *bench) header(rounds int) error {
 			}
 		}
 	}
-	if commit, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=12").Output(); err == nil {
-		fmt.Fprintf(b.out, "commit: %s\n", strings.TrimSpace(string(commit)))
-	}
-	fmt.Fprintf(b.out, "gomaxprocs: %d\nrounds: %d\nwindow: %v\n", runtime.GOMAXPROCS(0), rounds, b.window)
+	fmt.Fprintf(b.out, "commit: %s\ngomaxprocs: %d\nrounds: %d\nwindow: %v\n", report.Commit(), runtime.GOMAXPROCS(0), rounds, b.window)
 	return nil
 }

@@ -114,14 +114,14 @@ func (b *bench) table() {
 		}
 		fmt.Fprintln(w)
 		for _, n := range b.ns {
-			theirs := column(b.results[row{base, n, size}], func(f figures) float64 { return f.ns })
+			theirs := stat.Of(b.results[row{base, n, size}], func(f figures) float64 { return f.ns })
 			fmt.Fprintf(w, "# %d\t", n)
 			for _, y := range b.impls {
 				fs := b.results[row{y.name, n, size}]
-				ours := column(fs, func(f figures) float64 { return f.ns })
+				ours := stat.Of(fs, func(f figures) float64 { return f.ns })
 				fmt.Fprintf(w, "%.0f\t%.0f\t%.3f\t", stat.Median(ours),
-					stat.Median(column(fs, func(f figures) float64 { return f.allocsBatch })),
-					stat.Median(column(fs, func(f figures) float64 { return f.calls })))
+					stat.Median(stat.Of(fs, func(f figures) float64 { return f.allocsBatch })),
+					stat.Median(stat.Of(fs, func(f figures) float64 { return f.calls })))
 				if y.name != base {
 					fmt.Fprintf(w, "%.3f\t", stat.PairedRatio(ours, theirs))
 				}
@@ -134,11 +134,3 @@ func (b *bench) table() {
 
 // base is the implementation that the ratios are relative to.
 const base = "xnet-batch"
-
-func column(fs []figures, of func(figures) float64) []float64 {
-	xs := make([]float64, len(fs))
-	for i, f := range fs {
-		xs[i] = of(f)
-	}
-	return xs
-}

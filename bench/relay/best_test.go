@@ -77,7 +77,7 @@ func TestRowsOf(t *testing.T) {
 // TestBaseOfEachLoad runs loads that are compared with different commits: each is measured with its own and no other.
 func TestBaseOfEachLoad(t *testing.T) {
 	b, out := newBench(t, "penstock", "pingpong8,connect8")
-	daemon := filepath.Join(b.dir, "penstock")
+	daemon := filepath.Join(b.Dir, "penstock")
 	b.peers = nil
 	for _, name := range []string{newName, "aaaa", "bbbb"} {
 		b.peers = append(b.peers, peer.Penstock(name, "", daemon))

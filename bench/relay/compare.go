@@ -15,13 +15,15 @@ import (
 
 	"github.com/penstock/penstock/bench/internal/load"
 	"github.com/penstock/penstock/bench/internal/peer"
+	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/bench/internal/rounds"
 	"github.com/penstock/penstock/bench/internal/stat"
 )
 
 // compare compares this checkout with an older commit, or each load with the best commit known for it, and fails if one of
 // the loads has become dearer.
 func compare(args []string) error {
-	s := settings{bench: bench{rounds: 9, warm: 200 * time.Millisecond, window: 400 * time.Millisecond, place: place{cpus: "0"}}}
+	s := settings{bench: bench{Settings: rounds.Settings{Rounds: 9, Warm: 200 * time.Millisecond, Window: 400 * time.Millisecond, Place: proc.Place{CPUs: "0"}}}}
 	fs := flag.NewFlagSet("compare", flag.ExitOnError)
 	s.flags(fs)
 	base := fs.String("base", "", "the `COMMIT` to compare with (empty: for each load the one in bench/best.txt)")
@@ -30,8 +32,8 @@ func compare(args []string) error {
 	if fs.NArg() > 0 {
 		return fmt.Errorf("compare: unexpected argument %q", fs.Arg(0))
 	}
-	if s.rounds < 5 {
-		return fmt.Errorf("compare: %d rounds: want 5 or more, because fewer cannot tell a change from chance", s.rounds)
+	if s.Rounds < 5 {
+		return fmt.Errorf("compare: %d rounds: want 5 or more, because fewer cannot tell a change from chance", s.Rounds)
 	}
 	top, err := git("rev-parse", "--show-toplevel")
 	if err != nil {
@@ -56,16 +58,16 @@ func compare(args []string) error {
 	s.report = func(l namedLoad, results [][]load.Result) {
 		s.table(l, results)
 		r := rows[slices.IndexFunc(rows, func(r bestRow) bool { return r.load == l.text })]
-		judged, _ := figures(l.Spec)
+		judged := figures(l.Spec).Judged
 		old := slices.IndexFunc(s.subjects(), func(p subject) bool { return p.Name == r.commit })
-		c := stat.Compare(column(judged, results[0]), column(judged, results[old]))
+		c := stat.Compare(stat.Of(results[0], judged.Of), stat.Of(results[old], judged.Of))
 		verdict := "ok"
 		if c.Worse(*bound) {
 			verdict = "WORSE"
 			worse = append(worse, fmt.Sprintf("%s than %s", l.text, r.commit))
 		}
-		line := fmt.Sprintf("# compare %s: %s, new / %s: %v: %s", l.text, judged.unit, r, c, verdict)
-		fmt.Fprintln(s.out, line)
+		line := fmt.Sprintf("# compare %s: %s, new / %s: %v: %s", l.text, judged.Unit, r, c, verdict)
+		fmt.Fprintln(s.Out, line)
 		summary = append(summary, line)
 	}
 	err = s.start(func(dir string) ([]peer.Peer, error) {
@@ -73,7 +75,7 @@ func compare(args []string) error {
 			s.loads[i].base = rows[i].commit
 		}
 		newBin := filepath.Join(dir, "penstock-new")
-		if err := build("", newBin); err != nil {
+		if err := peer.Build("", newBin); err != nil {
 			return nil, err
 		}
 		peers := []peer.Peer{peer.Penstock(newName, "this checkout", newBin)}
@@ -89,8 +91,8 @@ func compare(args []string) error {
 		}
 		return peers, nil
 	})
-	if s.out != nil {
-		fmt.Fprintf(s.out, "\n# all loads again\n%s\n", strings.Join(summary, "\n"))
+	if s.Out != nil {
+		fmt.Fprintf(s.Out, "\n# all loads again\n%s\n", strings.Join(summary, "\n"))
 	}
 	if len(worse) > 0 {
 		err = errors.Join(err, fmt.Errorf("dearer by more than a factor of %v: %s", *bound, strings.Join(worse, ", ")))
@@ -111,7 +113,7 @@ func buildCommit(dir, commit string) (peer.Peer, error) {
 	if err := checkOut(hash, tree); err != nil {
 		return peer.Peer{}, err
 	}
-	return peer.Penstock(commit, hash, bin), build(tree, bin)
+	return peer.Penstock(commit, hash, bin), peer.Build(tree, bin)
 }
 
 // checkOut writes the files of a commit into a separate folder, and leaves the repository

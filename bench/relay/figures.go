@@ -4,64 +4,35 @@ package main
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/penstock/penstock/bench/internal/load"
-)
-
-// figure is one number taken from a result.
-type figure struct {
-	unit string
-	of   func(load.Result) float64
-}
-
-// Units follow the Go benchmark format: a word without spaces.
-var (
-	cpuPerGB = figure{"cpu-s/GB", func(r load.Result) float64 { return r.RelayCPU.Seconds() / (float64(r.Bytes) / 1e9) }}
-	rate     = figure{"GB/s", func(r load.Result) float64 { return float64(r.Bytes) / 1e9 / r.Window.Seconds() }}
-	cpuPerOp = figure{"cpu-us/op", func(r load.Result) float64 { return micros(r.RelayCPU) / float64(r.Ops) }}
-	opRate   = figure{"op/s", func(r load.Result) float64 { return float64(r.Ops) / r.Window.Seconds() }}
-	p50      = figure{"p50-us", func(r load.Result) float64 { return micros(r.P50) }}
-	p99      = figure{"p99-us", func(r load.Result) float64 { return micros(r.P99) }}
-	busy     = figure{"relay-busy-%", func(r load.Result) float64 { return 100 * r.RelayCPU.Seconds() / r.Window.Seconds() }}
-	loadBusy = figure{"generator-busy-%", func(r load.Result) float64 { return 100 * r.LoadCPU.Seconds() / r.Window.Seconds() }}
-	rssEach  = figure{"KB/conn", func(r load.Result) float64 { return float64(r.RSSAfter-r.RSSBefore) / float64(r.Ops) }}
-	once     = figure{"KB-once/conn", func(r load.Result) float64 { return float64(r.OnceKB) / float64(r.Ops) }}
-	closing  = figure{"close-cpu-us/op", func(r load.Result) float64 { return micros(r.CloseCPU) / float64(r.Ops) }}
-	first    = figure{"first-process-cpu-us/op", func(r load.Result) float64 { return micros(r.FirstCPU) / float64(r.Ops) }}
-	settled  = figure{"settled", func(r load.Result) float64 { return float64(r.Settled) }}
-	conns    = figure{"conns", func(r load.Result) float64 { return float64(r.Conns) }}
-	others   = figure{"others-%", func(r load.Result) float64 { return 100 * r.Others.Seconds() / r.Window.Seconds() }}
-	loss     = figure{"loss-%", func(r load.Result) float64 { return 100 * float64(r.Lost) / float64(max(1, r.Sent)) }}
-	rss      = figure{"KB-RSS", func(r load.Result) float64 { return float64(r.RSSAfter) }}
+	"github.com/penstock/penstock/bench/internal/rounds"
 )
 
 // smallMessage is the size up to which one connection shows latency; the round trip of a bigger message is the copying of its bytes.
 const smallMessage = 64
 
-func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
-
 // figures returns the figure by which a load is judged, of which less is better, and the figures
 // that are shown besides.
-func figures(s load.Spec) (judged figure, shown []figure) {
+func figures(s load.Spec) rounds.Choice {
 	switch s.Kind {
 	case load.Bulk:
-		return cpuPerGB, []figure{rate, rss, busy, loadBusy, others}
+		return rounds.Judge(rounds.CPUPerGB, rounds.Rate, rounds.RSS, rounds.Busy, rounds.LoadBusy, rounds.Others)
 	case load.Flood:
-		return cpuPerOp, []figure{opRate, loss, rss, busy, loadBusy, others}
+		return rounds.Judge(rounds.CPUPerOp, rounds.OpRate, rounds.Loss, rounds.RSS, rounds.Busy, rounds.LoadBusy, rounds.Others)
 	case load.UDPPing, load.UDPConnect:
-		return cpuPerOp, []figure{opRate, p50, p99, loss, rss, busy, loadBusy, others}
+		return rounds.Judge(rounds.CPUPerOp, rounds.OpRate, rounds.P50, rounds.P99, rounds.Loss, rounds.RSS, rounds.Busy, rounds.LoadBusy, rounds.Others)
 	case load.PingPong:
 		if s.Conns == 1 && s.Size <= smallMessage {
-			return p50, []figure{p99, cpuPerOp, opRate, conns, rss, busy, loadBusy, others}
+			return rounds.Judge(rounds.P50, rounds.P99, rounds.CPUPerOp, rounds.OpRate, rounds.Conns, rounds.RSS, rounds.Busy, rounds.LoadBusy, rounds.Others)
 		}
-		return cpuPerOp, []figure{opRate, p50, p99, conns, rss, busy, loadBusy, others}
+		return rounds.Judge(rounds.CPUPerOp, rounds.OpRate, rounds.P50, rounds.P99, rounds.Conns, rounds.RSS, rounds.Busy, rounds.LoadBusy, rounds.Others)
 	case load.Connect:
-		return cpuPerOp, []figure{opRate, p50, p99, rss, busy, loadBusy, others}
+		return rounds.Judge(rounds.CPUPerOp, rounds.OpRate, rounds.P50, rounds.P99, rounds.RSS, rounds.Busy, rounds.LoadBusy, rounds.Others)
 	case load.Settle:
-		return cpuPerOp, []figure{first, closing, conns, rss, others}
+		return rounds.Judge(rounds.CPUPerOp, rounds.First, rounds.Closing, rounds.Conns, rounds.RSS, rounds.Others)
 	default:
-		return rssEach, []figure{once, conns, rss, cpuPerOp, others}
+		return rounds.Judge(rounds.RSSEach, rounds.Once, rounds.Conns, rounds.RSS, rounds.CPUPerOp, rounds.Others)
 	}
 }
 

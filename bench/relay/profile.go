@@ -42,9 +42,9 @@ func (b *bench) startProfile(l namedLoad, s subject, pid int) (*profile, error) 
 	for _, p := range proc.Tree(pid) {
 		pids = append(pids, strconv.Itoa(p))
 	}
-	p := &profile{b: b, l: l, s: s, data: filepath.Join(b.dir, "perf.data"), counts: filepath.Join(b.dir, "perf.stat")}
+	p := &profile{b: b, l: l, s: s, data: filepath.Join(b.Dir, "perf.data"), counts: filepath.Join(b.Dir, "perf.stat")}
 	common := []string{"-p", strings.Join(pids, ",")}
-	sleep := []string{"--", "sleep", fmt.Sprint((b.warm + b.window).Seconds())}
+	sleep := []string{"--", "sleep", fmt.Sprint((b.Warm + b.Window).Seconds())}
 	var events []string
 	for _, c := range counted {
 		events = append(events, c[0])
@@ -52,7 +52,7 @@ func (b *bench) startProfile(l namedLoad, s subject, pid int) (*profile, error) 
 	// cpu-clock is used because virtual machines often have no hardware counters. Sampling includes
 	// the warm-up: with a delay there were often no samples at all.
 	p.record = perf("record", []string{"-q", "-e", "cpu-clock", "-F", "1999", "-g", "-o", p.data}, common, sleep)
-	p.stat = perf("stat", []string{"-D", strconv.Itoa(int(b.warm.Milliseconds())), "-x", ",", "-e", strings.Join(events, ","), "-o", p.counts}, common, sleep)
+	p.stat = perf("stat", []string{"-D", strconv.Itoa(int(b.Warm.Milliseconds())), "-x", ",", "-e", strings.Join(events, ","), "-o", p.counts}, common, sleep)
 	if err := p.record.Start(); err != nil {
 		return nil, fmt.Errorf("profile: %w", err)
 	}
@@ -95,16 +95,16 @@ func (p *profile) end(r load.Result) error {
 	if err != nil {
 		return fmt.Errorf("profile: %w", err)
 	}
-	fmt.Fprintf(p.b.out, "BenchmarkCalls/load=%s/peer=%s/loops=%d\t1", p.l.text, p.s.Name, p.s.loops)
+	fmt.Fprintf(p.b.Out, "BenchmarkCalls/load=%s/peer=%s/loops=%d\t1", p.l.text, p.s.Name, p.s.loops)
 	for line := range bytes.Lines(counts) {
 		// COUNT,unit,EVENT,...; an event that the kernel cannot count has no number.
 		f := strings.Split(string(line), ",")
 		for _, c := range counted {
 			if n, err := strconv.ParseFloat(f[0], 64); err == nil && len(f) > 2 && f[2] == c[0] {
-				fmt.Fprintf(p.b.out, "\t%.4g %s/%s", n/units, c[1], unit)
+				fmt.Fprintf(p.b.Out, "\t%.4g %s/%s", n/units, c[1], unit)
 			}
 		}
 	}
-	fmt.Fprintln(p.b.out)
+	fmt.Fprintln(p.b.Out)
 	return os.WriteFile(filepath.Join(p.b.profile, fmt.Sprintf("profile-%s-%s.txt", p.l.text, p.s.Name)), text, 0o644)
 }

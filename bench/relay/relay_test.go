@@ -18,6 +18,7 @@ import (
 	"github.com/penstock/penstock/bench/internal/load"
 	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/bench/internal/rounds"
 )
 
 // TestMain lets the test binary act as the children that the harness starts.
@@ -32,31 +33,26 @@ func TestMain(m *testing.M) {
 // newBench returns a bench with windows too short to mean anything. It includes a peer that is not
 // installed.
 func newBench(t *testing.T, peers, loads string) (*bench, *bytes.Buffer) {
-	files, err := proc.RaiseFiles(4096)
-	if err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var out bytes.Buffer
-	b := &bench{rounds: 1, tries: 1, loops: []int{1}, files: files, warm: 20 * time.Millisecond, window: 50 * time.Millisecond, verify: true,
-		self: self, dir: t.TempDir(), out: &out}
-	b.report = b.tableAndVerdicts
-	// Only root may create namespaces.
-	b.place = place{host: os.Geteuid() != 0, congestion: "reno"}
-	daemon := filepath.Join(b.dir, "penstock")
-	if err := build("", daemon); err != nil {
+	b := &bench{loops: []int{1}, verify: true, Settings: rounds.Settings{Rounds: 1, Tries: 1, Warm: 20 * time.Millisecond, Window: 50 * time.Millisecond, Out: &out,
+		Place: proc.Place{Host: os.Geteuid() != 0, Congestion: "reno"}}} // only root may create namespaces
+	end, err := b.Begin()
+	if err != nil {
 		t.Fatal(err)
 	}
-	floor := filepath.Join(b.dir, "floor")
+	t.Cleanup(end)
+	b.report = b.tableAndVerdicts
+	daemon := filepath.Join(b.Dir, "penstock")
+	if err := peer.Build("", daemon); err != nil {
+		t.Fatal(err)
+	}
+	floor := filepath.Join(b.Dir, "floor")
 	if strings.Contains(peers, "floor") {
 		if err := peer.BuildFloor(floor); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if b.peers, err = peer.Pick(peer.All(peer.Binaries{Penstock: daemon, Envoy: peer.FindEnvoy(), Self: self, Floor: floor}), peers); err != nil {
+	if b.peers, err = peer.Pick(peer.All(peer.Binaries{Penstock: daemon, Envoy: peer.FindEnvoy(), Self: b.Self, Floor: floor}), peers); err != nil {
 		t.Fatal(err)
 	}
 	for text := range strings.SplitSeq(loads, ",") {
@@ -117,7 +113,7 @@ func TestVeth(t *testing.T) {
 		t.Skip("ip(8) is not installed")
 	}
 	b, out := newBench(t, "penstock", "bulk1m,pingpong8,udpping4")
-	b.place.veth = true
+	b.Place.Veth = true
 	check(t, b, out)
 }
 
@@ -167,7 +163,7 @@ func TestSettle(t *testing.T) {
 // TestNotInstalled checks that the output names a relay that is not installed.
 func TestNotInstalled(t *testing.T) {
 	b, out := newBench(t, "penstock,envoy", "pingpong1")
-	b.peers[1] = peer.Penstock("elsewhere", "", filepath.Join(b.dir, "nothing"))
+	b.peers[1] = peer.Penstock("elsewhere", "", filepath.Join(b.Dir, "nothing"))
 	if err := b.run(); err != nil {
 		t.Fatal(err)
 	}

@@ -6,13 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
+	"github.com/penstock/penstock/bench/internal/child"
 	"github.com/penstock/penstock/bench/internal/load"
 	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/bench/internal/rounds"
 	"github.com/penstock/penstock/internal/testport"
 )
 
@@ -51,20 +52,12 @@ func (l namedLoad) suits(s subject) bool {
 
 // bench is one run of the whole program.
 type bench struct {
+	rounds.Settings
 	loads   []namedLoad
 	peers   []peer.Peer // the first is compared with the others
 	loops   []int
-	rounds  int
-	tries   int // how often a disturbed measurement is tried
-	place   place
-	files   int // how many files a process may have open
-	warm    time.Duration
-	window  time.Duration
 	verify  bool
 	profile string // folder for profiles of the relays; "" means none
-	self    string // this program
-	dir     string // for the relays' files
-	out     io.Writer
 
 	// report is called with the results of each load, a slice for each of subjects().
 	report func(l namedLoad, results [][]load.Result)
@@ -92,9 +85,9 @@ func (b *bench) run() error {
 	subjects := b.subjects()
 	progress := b.begin(subjects)
 	for _, l := range b.loads {
-		fmt.Fprintf(b.out, "\n# load %s: %s\n", l.text, describe(l.Spec))
+		fmt.Fprintf(b.Out, "\n# load %s: %s\n", l.text, describe(l.Spec))
 		results := make([][]load.Result, len(subjects))
-		for round := range b.rounds {
+		for round := range b.Rounds {
 			// Each round begins with a different relay, so that none always follows the same
 			// neighbour.
 			for i := range subjects {
@@ -108,10 +101,10 @@ func (b *bench) run() error {
 						failed = errors.Join(failed, fmt.Errorf("%s, verifying %s: %w", s.Name, l.text, err))
 					}
 				}
-				r, err := b.undisturbed(l, s)
+				r, err := b.Undisturbed(func() (load.Result, error) { return b.once(l, s, false) })
 				progress()
 				if err != nil {
-					fmt.Fprintf(b.out, "# FAILED: %s, round %d: %v\n", s.Name, round+1, err)
+					fmt.Fprintf(b.Out, "# FAILED: %s, round %d: %v\n", s.Name, round+1, err)
 					failed = errors.Join(failed, fmt.Errorf("%s under %s: %w", s.Name, l.text, err))
 					continue
 				}
@@ -131,12 +124,12 @@ func (b *bench) begin(subjects []subject) (progress func()) {
 	for _, l := range b.loads {
 		for _, s := range subjects {
 			if l.suits(s) {
-				all += b.rounds
+				all += b.Rounds
 			}
 		}
 	}
 	const overhead = 400 * time.Millisecond // to start and stop three processes
-	fmt.Fprintf(os.Stderr, "relay: %d measurements, about %v\n", all, (time.Duration(all) * (b.warm + b.window + overhead)).Round(time.Second))
+	fmt.Fprintf(os.Stderr, "relay: %d measurements, about %v\n", all, (time.Duration(all) * (b.Warm + b.Window + overhead)).Round(time.Second))
 	return func() {
 		done++
 		if done%20 == 0 || done == all {
@@ -147,47 +140,23 @@ func (b *bench) begin(subjects []subject) (progress func()) {
 	}
 }
 
-// disturbed is the share of a window that others may take before a measurement is repeated. The
-// share is 3 to 5% when nothing else runs.
-const disturbed = 0.10
-
-// undisturbed calls once, and again if something else ran on the relay's CPUs; if all tries were
-// disturbed, it returns the least disturbed one.
-func (b *bench) undisturbed(l namedLoad, s subject) (best load.Result, err error) {
-	share := func(r load.Result) float64 { return r.Others.Seconds() / r.Window.Seconds() }
-	for try := range b.tries {
-		r, err := b.once(l, s, false)
-		if err != nil {
-			return r, err
-		}
-		if try == 0 || share(r) < share(best) {
-			best = r
-		}
-		if share(best) <= disturbed {
-			break
-		}
-	}
-	return best, nil
-}
-
 // once runs one load through one relay, with fresh processes.
 func (b *bench) once(l namedLoad, s subject, verify bool) (r load.Result, err error) {
-	if n := s.Fit(l.Conns, b.files); n < l.Conns && (l.Kind == load.Idle || l.Kind == load.Settle || l.Kind == load.PingPong) {
+	if n := s.Fit(l.Conns, b.Files); n < l.Conns && (l.Kind == load.Idle || l.Kind == load.Settle || l.Kind == load.PingPong) {
 		l.Conns = n
 		l.text = l.Spec.String()
 	}
-	err = b.inPlace(func(h *proc.Hosts) error {
+	err = b.Place.Run(func(h *proc.Hosts) error {
 		var upstream string
-		var sink int
-		var stop func()
+		var sink *child.Child
 		err := h.OnUpstream(func() (err error) {
-			upstream, sink, stop, err = b.startSink(l, h.Upstream, verify)
+			sink, upstream, err = child.Begin("sink", sinkArgs{l.Spec, h.Upstream, verify})
 			return err
 		})
 		if err != nil {
-			return err
+			return fmt.Errorf("start the sink: %w", err)
 		}
-		defer stop()
+		defer sink.Kill()
 		port, release, err := testport.Reserve()
 		if err != nil {
 			return err
@@ -195,7 +164,7 @@ func (b *bench) once(l namedLoad, s subject, verify bool) (r load.Result, err er
 		defer release()
 		listen := h.Relay + ":" + port
 		setup := l.setup()
-		setup.Listen, setup.Upstream, setup.Loops, setup.Files, setup.Dir = listen, upstream, s.loops, b.files, b.dir
+		setup.Listen, setup.Upstream, setup.Loops, setup.Files, setup.Dir = listen, upstream, s.loops, b.Files, b.Dir
 		relay, err := peer.Start(s.Peer, setup)
 		if err != nil {
 			return err
@@ -208,12 +177,12 @@ func (b *bench) once(l namedLoad, s subject, verify bool) (r load.Result, err er
 			}
 		}
 		unwatch := watched(s.Peer, setup)
-		admin := ""
+		g := generateArgs{Spec: l.Spec, Config: load.Config{Addr: listen, Relay: relay.PID, Sink: sink.PID, CPUs: b.Place.CPUs, Warm: b.Warm, Window: b.Window, Verify: verify}}
 		if s.Admin != nil {
-			admin = s.Admin(setup)
+			g.Admin = s.Admin(setup)
 		}
 		err = h.OnClient(func() (err error) {
-			r, err = b.runGenerator(l, listen, admin, relay.PID, sink, verify)
+			r, err = b.Generate(g)
 			return err
 		})
 		err = errors.Join(err, unwatch())
@@ -241,32 +210,4 @@ func watched(p peer.Peer, s peer.Setup) (unwatch func() error) {
 		cancel()
 		return <-done
 	}
-}
-
-// place says where a measurement runs.
-type place struct {
-	host       bool   // in the machine's own network namespace
-	veth       bool   // client, relay and upstream in three namespaces, linked by pairs of veth devices
-	congestion string // the TCP congestion control of a fresh namespace
-	cpus       string // "": all
-}
-
-// inPlace runs f on a thread there; processes that f starts stay there.
-func (b *bench) inPlace(f func(h *proc.Hosts) error) error {
-	pinned := func(h *proc.Hosts) error {
-		if b.place.cpus != "" {
-			if err := proc.Pin(b.place.cpus); err != nil {
-				return err
-			}
-		}
-		return f(h)
-	}
-	onOne := func() error { return pinned(proc.OneHost) }
-	switch {
-	case b.place.host:
-		return proc.OnHost(onOne)
-	case b.place.veth:
-		return proc.Wired(b.place.congestion, pinned)
-	}
-	return proc.InNamespace(b.place.congestion, onOne)
 }

@@ -9,31 +9,21 @@ import (
 
 	"github.com/penstock/penstock/bench/internal/load"
 	"github.com/penstock/penstock/bench/internal/peer"
+	"github.com/penstock/penstock/bench/internal/rounds"
 	"github.com/penstock/penstock/bench/internal/stat"
 )
 
 // line prints one round in the Go benchmark format.
 func (b *bench) line(l namedLoad, s subject, r load.Result) {
-	judged, shown := figures(l.Spec)
-	fmt.Fprintf(b.out, "BenchmarkRelay/load=%s/peer=%s/loops=%d\t%d", l.text, s.Name, s.loops, r.Ops)
-	for _, f := range append([]figure{judged}, shown...) {
-		fmt.Fprintf(b.out, "\t%.4g %s", f.of(r), f.unit)
-	}
-	if r.Kept {
-		fmt.Fprintf(b.out, "\t%.4g %s", settled.of(r), settled.unit)
-	}
-	fmt.Fprintln(b.out)
+	figures(l.Spec).Line(b.Out, fmt.Sprintf("BenchmarkRelay/load=%s/peer=%s/loops=%d", l.text, s.Name, s.loops), r)
 }
 
 // table prints the medians of a load, and ours compared with the others with the same number of
 // loops. It returns a summary line for each number of loops.
 func (b *bench) table(l namedLoad, results [][]load.Result) (verdicts []string) {
-	judged, shown := figures(l.Spec)
-	w := tabwriter.NewWriter(b.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "#\n# %s\tloops\trounds\t%s\tspread\t", l.text, judged.unit)
-	for _, f := range shown {
-		fmt.Fprintf(w, "%s\t", f.unit)
-	}
+	w := tabwriter.NewWriter(b.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "#\n# %s\tloops\t", l.text)
+	figures(l.Spec).Head(w)
 	fmt.Fprintf(w, "%s / it\tpaired\n", b.peers[0].Name)
 	for _, loops := range b.loops {
 		if v := b.rows(w, l, loops, results); v != "" {
@@ -56,7 +46,7 @@ func (b *bench) tableAndVerdicts(l namedLoad, results [][]load.Result) {
 		return
 	}
 	for _, v := range verdicts {
-		fmt.Fprintln(b.out, v)
+		fmt.Fprintln(b.Out, v)
 	}
 }
 
@@ -69,35 +59,33 @@ func (b *bench) differences(l namedLoad, results [][]load.Result) {
 		if i == first || len(results[i]) == 0 || len(results[i]) != len(results[first]) {
 			continue
 		}
-		fmt.Fprintf(b.out, "# %s, loops %d: %s - %s, us per flow, medians:", l.text, s.loops, subjects[first].Name, s.Name)
+		fmt.Fprintf(b.Out, "# %s, loops %d: %s - %s, us per flow, medians:", l.text, s.loops, subjects[first].Name, s.Name)
 		sum := 0.0
-		for _, f := range []figure{cpuPerOp, closing} {
+		for _, f := range []rounds.Figure{rounds.CPUPerOp, rounds.Closing} {
 			var all []float64
 			for round, r := range results[i] {
-				all = append(all, f.of(results[first][round])-f.of(r))
+				all = append(all, f.Of(results[first][round])-f.Of(r))
 			}
 			sum += stat.Median(all)
-			fmt.Fprintf(b.out, " %.2f %s,", stat.Median(all), f.unit)
+			fmt.Fprintf(b.Out, " %.2f %s,", stat.Median(all), f.Unit)
 		}
-		fmt.Fprintf(b.out, " together %.2f\n", sum)
+		fmt.Fprintf(b.Out, " together %.2f\n", sum)
 	}
 }
 
 // rows prints the relays with the given number of loops, and returns a line that compares the first
 // of them with the best of the others.
 func (b *bench) rows(w *tabwriter.Writer, l namedLoad, loops int, results [][]load.Result) (verdict string) {
-	judged, shown := figures(l.Spec)
+	f := figures(l.Spec)
 	var ours, best, floor []float64
 	bestName := ""
 	for i, s := range b.subjects() {
 		if s.loops != loops || !l.suits(s) {
 			continue
 		}
-		xs := column(judged, results[i])
-		fmt.Fprintf(w, "# %s\t%d\t%d\t%.4g\t±%.0f%%\t", s.Name, loops, len(xs), stat.Median(xs), 100*stat.Spread(xs))
-		for _, f := range shown {
-			fmt.Fprintf(w, "%.4g\t", stat.Median(column(f, results[i])))
-		}
+		xs := stat.Of(results[i], f.Judged.Of)
+		fmt.Fprintf(w, "# %s\t%d\t", s.Name, loops)
+		f.Medians(w, results[i])
 		if s.Name == b.peers[0].Name {
 			ours = xs
 			fmt.Fprint(w, "\t\n")
@@ -124,10 +112,10 @@ func (b *bench) rows(w *tabwriter.Writer, l namedLoad, loops int, results [][]lo
 		if besideFloor == "" {
 			return ""
 		}
-		return fmt.Sprintf("# %s, loops %d: %s of %s%s", l.text, loops, judged.unit, b.peers[0].Name, besideFloor)
+		return fmt.Sprintf("# %s, loops %d: %s of %s%s", l.text, loops, f.Judged.Unit, b.peers[0].Name, besideFloor)
 	}
 	ratio := stat.Median(ours) / stat.Median(best)
-	return fmt.Sprintf("# %s, loops %d: %s of %s / best peer (%s) = %.3f: %s%s", l.text, loops, judged.unit, b.peers[0].Name, bestName, ratio, ratioWord(ratio), besideFloor)
+	return fmt.Sprintf("# %s, loops %d: %s of %s / best peer (%s) = %.3f: %s%s", l.text, loops, f.Judged.Unit, b.peers[0].Name, bestName, ratio, ratioWord(ratio), besideFloor)
 }
 
 // ratioWord returns a word for the ratio of ours to the best peer's figure. On a shared machine, a
@@ -149,12 +137,4 @@ func paired(ours, theirs []float64) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.3f", stat.PairedRatio(ours, theirs))
-}
-
-func column(f figure, rs []load.Result) []float64 {
-	xs := make([]float64, len(rs))
-	for i, r := range rs {
-		xs[i] = f.of(r)
-	}
-	return xs
 }

@@ -67,17 +67,17 @@ func (c bench) run(m impl, n int) (s sample, err error) {
 	from, to := splitNet(c.net)
 	total := c.size * n
 	s.bytes = float64(total)
-	src, writer, err := startEnd(from, "write", c.size, total)
+	src, writer, err := startEnd(from, end{"write", c.size, total})
 	if err != nil {
 		return s, err
 	}
-	defer func() { err = errors.Join(err, writer.stop()) }()
+	defer func() { err = errors.Join(err, stop(writer)) }()
 	defer src.Close()
-	dst, reader, err := startEnd(to, "read", c.size, total)
+	dst, reader, err := startEnd(to, end{"read", c.size, total})
 	if err != nil {
 		return s, err
 	}
-	defer func() { err = errors.Join(err, reader.stop()) }()
+	defer func() { err = errors.Join(err, stop(reader)) }()
 	defer dst.Close()
 
 	self := []int{os.Getpid()}
@@ -86,8 +86,8 @@ func (c bench) run(m impl, n int) (s sample, err error) {
 		return s, err
 	}
 	start := time.Now()
-	reader.release()
-	writer.release()
+	release(reader)
+	release(writer)
 	written, err := m.copy(dst, src)
 	s.wall = time.Since(start)
 	if err != nil {

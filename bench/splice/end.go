@@ -7,105 +7,84 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/penstock/penstock/bench/internal/child"
 )
 
-// end is the child process at one end of a transfer.
+// An end is what the child at one end of a transfer is told. It holds the connection as its third file.
 type end struct {
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
+	Role        string // write or read
+	Size, Total int
 }
-
-// endArg marks this program as a child.
-const endArg = "splice-end"
 
 // startEnd returns a connection of the network whose other end a child holds.
 // The child waits for release.
-func startEnd(network, role string, size, total int) (net.Conn, *end, error) {
+func startEnd(network string, e end) (net.Conn, *child.Child, error) {
 	ours, theirs, err := pair(network)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer theirs.Close()
-	e, err := spawn(theirs, role, size, total)
+	c, err := e.spawn(theirs)
 	if err != nil {
 		ours.Close()
 		return nil, nil, err
 	}
-	return ours, e, nil
+	return ours, c, nil
 }
 
-func spawn(conn net.Conn, role string, size, total int) (*end, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
+func (e end) spawn(conn net.Conn) (*child.Child, error) {
 	file, err := conn.(interface{ File() (*os.File, error) }).File()
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	e := &end{cmd: exec.Command(self, endArg, role, strconv.Itoa(size), strconv.Itoa(total))}
-	e.cmd.ExtraFiles = []*os.File{file}
-	e.cmd.Stderr = os.Stderr
-	if e.stdin, err = e.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := e.cmd.StdoutPipe()
+	cmd, err := child.Command("splice-end", e)
 	if err != nil {
 		return nil, err
 	}
-	if err := e.cmd.Start(); err != nil {
-		return nil, err
+	cmd.ExtraFiles = []*os.File{file}
+	c, err := child.Start(cmd)
+	if err == nil {
+		_, err = c.Line()
 	}
-	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
-		e.stop()
-		return nil, fmt.Errorf("the %s end did not start: %w", role, err)
+	if err != nil {
+		return nil, fmt.Errorf("the %s end did not start: %w", e.Role, err)
 	}
-	return e, nil
+	return c, nil
 }
 
-// release lets the child begin.
-func (e *end) release() { e.stdin.Write([]byte{1}) }
+// release lets a child begin.
+func release(c *child.Child) { c.In.Write([]byte{1}) }
 
-// stop waits for the child, which ends when its stream does. It returns an error if the child did
+// stop waits for a child, which ends when its stream does. It returns an error if the child did
 // not see what it should.
-func (e *end) stop() error {
-	e.stdin.Close()
-	if err := e.cmd.Wait(); err != nil {
+func stop(c *child.Child) error {
+	if err := c.Wait(); err != nil {
 		return fmt.Errorf("end of the transfer: %w", err)
 	}
 	return nil
 }
 
-// playEnd is the child: it writes total bytes in chunks of size, or reads to
+// play is the child: it writes total bytes in chunks of size, or reads to
 // the end of the stream and counts.
-func playEnd(args []string) error {
-	size, err := strconv.Atoi(args[1])
-	if err != nil {
-		return err
-	}
-	total, err := strconv.Atoi(args[2])
-	if err != nil {
-		return err
-	}
+func play(e *end) error {
 	conn, err := net.FileConn(os.NewFile(3, "conn"))
 	if err != nil {
 		return err
 	}
-	buf := make([]byte, size)
-	os.Stdout.Write([]byte{1})
+	buf := make([]byte, e.Size)
+	fmt.Println("ready")
 	if _, err := os.Stdin.Read(buf[:1]); err != nil {
 		return nil // the transfer was cancelled
 	}
-	if args[0] == "write" {
-		for left := total; left > 0; left -= size {
+	if e.Role == "write" {
+		for left := e.Total; left > 0; left -= e.Size {
 			if _, err := conn.Write(buf); err != nil {
 				return err
 			}
@@ -122,12 +101,12 @@ func playEnd(args []string) error {
 		if err != nil {
 			return err
 		}
-		if got == total {
+		if got == e.Total {
 			break
 		}
 	}
-	if got != total {
-		return fmt.Errorf("%d bytes of %d arrived", got, total)
+	if got != e.Total {
+		return fmt.Errorf("%d bytes of %d arrived", got, e.Total)
 	}
 	return nil
 }

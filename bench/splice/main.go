@@ -12,17 +12,21 @@ package main
 import (
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/penstock/penstock/bench/internal/child"
+	"github.com/penstock/penstock/bench/internal/report"
 )
 
+var parts = child.Parts{"splice-end": child.Does(play)}
+
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == endArg {
-		exit(playEnd(os.Args[2:]))
+	if is, err := parts.Play(os.Args[1:]); is {
+		exit(err)
 	}
 	exit(measure())
 }
@@ -42,7 +46,7 @@ func measure() error {
 	each := flag.Duration("for", 50*time.Millisecond, "about how long one transfer takes")
 	out := flag.String("out", "", "also write everything to this `FILE`")
 	flag.Parse()
-	r := runner{rounds: *rounds, each: *each, out: os.Stdout}
+	r := runner{rounds: *rounds, each: *each}
 	for n := range strings.SplitSeq(*netList, ",") {
 		if !slices.Contains(nets, n) {
 			return fmt.Errorf("socket pair %q: want some of %s", n, strings.Join(nets, ","))
@@ -60,13 +64,11 @@ func measure() error {
 			r.sizes = append(r.sizes, n)
 		}
 	}
-	if *out != "" {
-		f, err := os.Create(*out)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		r.out = io.MultiWriter(os.Stdout, f)
+	w, done, err := report.Output(*out)
+	if err != nil {
+		return err
 	}
+	defer done()
+	r.out = w
 	return r.run()
 }

@@ -129,10 +129,5 @@ func bar(net string, size int) float64 {
 }
 
 func medians(s []sample) (wall, cpu float64) {
-	var walls, cpus []float64
-	for _, x := range s {
-		walls = append(walls, float64(x.wall))
-		cpus = append(cpus, float64(x.cpu))
-	}
-	return stat.Median(walls), stat.Median(cpus)
+	return stat.Median(stat.Of(s, func(x sample) float64 { return float64(x.wall) })), stat.Median(stat.Of(s, func(x sample) float64 { return float64(x.cpu) }))
 }

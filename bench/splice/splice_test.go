@@ -9,8 +9,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == endArg {
-		exit(playEnd(os.Args[2:]))
+	if is, err := parts.Play(os.Args[1:]); is {
+		exit(err)
 	}
 	os.Exit(m.Run())
 }

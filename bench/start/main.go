@@ -24,6 +24,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/bench/internal/echo"
 	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/report"
@@ -51,10 +52,9 @@ func run() error {
 	defer os.RemoveAll(dir)
 	if *bin == "" {
 		*bin = filepath.Join(dir, "penstock")
-		build := exec.Command("go", "build", "-o", *bin, "github.com/penstock/penstock/cmd/penstock")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if text, err := build.CombinedOutput(); err != nil {
-			return fmt.Errorf("build penstock: %w\n%s", err, text)
+		os.Setenv("CGO_ENABLED", "0") // of go build
+		if err := peer.Build("", *bin); err != nil {
+			return err
 		}
 	}
 	peers := penstocks("penstock", "this checkout", *bin)
@@ -89,17 +89,17 @@ func penstocks(name, note, bin string) []peer.Peer {
 }
 
 func measure(out io.Writer, peers []peer.Peer, dir string, rounds int, rest time.Duration) error {
-	echo, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	defer echo.Close()
-	go serveEcho(echo)
+	defer l.Close()
+	go echo.Serve(l, func(c net.Conn) { io.Copy(c, c) })
 	if err := report.Machine(out); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "rounds: %d\nrest: %v\n", rounds, rest)
-	setup := peer.Setup{Upstream: echo.Addr().String(), Loops: 1, Files: 1 << 10, Dir: dir}
+	setup := peer.Setup{Upstream: l.Addr().String(), Loops: 1, Files: 1 << 10, Dir: dir}
 	left := map[string]bool{} // out
 	figures := map[string][]figure{}
 	for r := range rounds {
@@ -132,13 +132,7 @@ func measure(out io.Writer, peers []peer.Peer, dir string, rounds int, rest time
 	fmt.Fprintf(out, "#\n# medians of %d\n# %-20s %10s %12s %12s\n", rounds, "relay", "start, ms", "resident, KB", "anonymous, KB")
 	for _, p := range peers {
 		if list := figures[p.Name]; len(list) > 0 {
-			of := func(value func(figure) float64) float64 {
-				var xs []float64
-				for _, f := range list {
-					xs = append(xs, value(f))
-				}
-				return stat.Median(xs)
-			}
+			of := func(value func(figure) float64) float64 { return stat.Median(stat.Of(list, value)) }
 			fmt.Fprintf(out, "# %-20s %10.1f %12.0f %12.0f\n", p.Name, of(func(f figure) float64 { return f.ms }),
 				of(func(f figure) float64 { return float64(f.memory.RSS) }), of(func(f figure) float64 { return float64(f.memory.Anonymous) }))
 		}
@@ -218,24 +212,7 @@ func echoOnce(addr string) error {
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(10 * time.Second))
-	b := []byte{1}
-	if _, err = c.Write(b); err == nil {
-		_, err = io.ReadFull(c, b)
-	}
-	return err
-}
-
-func serveEcho(l net.Listener) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer c.Close()
-			io.Copy(c, c)
-		}()
-	}
+	return echo.Ask(c, []byte{1})
 }
 
 // freeAddr returns an address that nobody has.

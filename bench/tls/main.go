@@ -14,15 +14,14 @@ package main
 import (
 	"flag"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/bench/internal/rounds"
 )
 
 func main() {
@@ -33,13 +32,8 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) > 1 {
-		switch args[0] {
-		case "generate":
-			return generate(args[1])
-		case "sink":
-			return sink(args[1])
-		}
+	if is, err := parts.Play(args); is {
+		return err
 	}
 	if is, err := peer.Self(args); is {
 		return err
@@ -48,18 +42,12 @@ func run(args []string) error {
 }
 
 func measure(args []string) (err error) {
-	b := &bench{}
+	b := &bench{Settings: rounds.Settings{Rounds: 5, Warm: 300 * time.Millisecond, Window: time.Second, Place: proc.Place{Congestion: "reno"}}}
 	fs := flag.NewFlagSet("tls", flag.ExitOnError)
 	names := fs.String("rows", "*", "rows to measure, in order; full* means all that begin so: "+strings.Join(rowNames(rows()), ", "))
 	relays := fs.String("relays", "penstock,engine,nginx,nginx-16k,haproxy,envoy,gotls", "relays to run; one that is not installed is named and left out")
-	fs.IntVar(&b.rounds, "rounds", 5, "rounds of each row; each runs every relay once")
-	fs.IntVar(&b.tries, "tries", 4, "maximum number of measurements while something else runs on the relay's CPUs; the least disturbed one is used")
-	fs.DurationVar(&b.warm, "warm", 300*time.Millisecond, "load before the window")
-	fs.DurationVar(&b.window, "window", time.Second, "length of the measurement")
-	fs.StringVar(&b.cpus, "cpus", "", "bind relay, generator and sink to these CPUs, such as 0 (empty: all)")
-	fs.BoolVar(&b.host, "host", os.Geteuid() != 0, "measure in the machine's network namespace instead of a fresh one for each measurement (which requires root)")
+	b.Flags(fs, "row")
 	penstock := fs.String("penstock", "", "the penstock to measure; built from this checkout unless given")
-	outFile := fs.String("out", "", "also write everything to this `FILE`")
 	fs.Parse(args)
 	if fs.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
@@ -67,44 +55,22 @@ func measure(args []string) (err error) {
 	if b.rows, err = pick(*names); err != nil {
 		return err
 	}
-	if b.files, err = proc.RaiseFiles(1 << 17); err != nil {
+	end, err := b.Begin()
+	if err != nil {
 		return err
 	}
-	if b.dir, err = os.MkdirTemp("", "penstock-tls-"); err != nil {
-		return err
-	}
-	defer os.RemoveAll(b.dir)
-	if b.self, err = os.Executable(); err != nil {
-		return err
-	}
-	bin := peer.Binaries{Penstock: *penstock, Envoy: peer.FindEnvoy(), Self: b.self}
+	defer end()
+	bin := peer.Binaries{Penstock: *penstock, Envoy: peer.FindEnvoy(), Self: b.Self}
 	if bin.Penstock == "" {
-		bin.Penstock = filepath.Join(b.dir, "penstock")
+		bin.Penstock = filepath.Join(b.Dir, "penstock")
 	}
 	if b.peers, err = peer.Pick(peer.Secured(bin), *relays); err != nil {
 		return err
 	}
 	if *penstock == "" && strings.Contains(*relays, ours) {
-		if err := build(bin.Penstock); err != nil {
+		if err := peer.Build("", bin.Penstock); err != nil {
 			return err
 		}
-	}
-	b.out = os.Stdout
-	if *outFile != "" {
-		f, err := os.Create(*outFile)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		b.out = io.MultiWriter(os.Stdout, f)
 	}
 	return b.run()
-}
-
-// build compiles the daemon of this checkout.
-func build(bin string) error {
-	if text, err := exec.Command("go", "build", "-o", bin, "github.com/penstock/penstock/cmd/penstock").CombinedOutput(); err != nil {
-		return fmt.Errorf("build penstock: %w\n%s", err, text)
-	}
-	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/penstock/penstock/bench/internal/load"
 	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/bench/internal/rounds"
 )
 
 // TestMain lets the test binary act as the children that the program starts.
@@ -27,23 +28,20 @@ func TestMain(m *testing.M) {
 
 // short returns a run with few connections, in windows too short to mean anything.
 func short(t *testing.T, names, relays string) (*bench, *bytes.Buffer) {
-	files, err := proc.RaiseFiles(4096)
-	if err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var out bytes.Buffer
-	b := &bench{rounds: 1, tries: 1, host: os.Geteuid() != 0, files: files, warm: time.Millisecond, window: 10 * time.Millisecond, self: self, dir: t.TempDir(), out: &out}
+	b := &bench{Settings: rounds.Settings{Rounds: 1, Tries: 1, Warm: time.Millisecond, Window: 10 * time.Millisecond, Out: &out, Place: proc.Place{Host: os.Geteuid() != 0, Congestion: "reno"}}}
+	end, err := b.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(end)
 	if b.rows, err = pick(names); err != nil {
 		t.Fatal(err)
 	}
 	for i := range b.rows {
 		b.rows[i].spec.Conns = min(4, b.rows[i].spec.Conns)
 	}
-	if b.peers, err = peer.Pick(peer.Secured(peer.Binaries{Penstock: "/nonexistent", Envoy: peer.FindEnvoy(), Self: self}), relays); err != nil {
+	if b.peers, err = peer.Pick(peer.Secured(peer.Binaries{Penstock: "/nonexistent", Envoy: peer.FindEnvoy(), Self: b.Self}), relays); err != nil {
 		t.Fatal(err)
 	}
 	return b, &out
@@ -80,10 +78,10 @@ func TestEveryRelay(t *testing.T) {
 // A bar is judged beside the right relay, with the right sign.
 func TestVerdict(t *testing.T) {
 	b := &bench{peers: peer.Secured(peer.Binaries{})}
-	result := func(ops int64) []load.TLSResult {
-		return []load.TLSResult{{Result: load.Result{Ops: ops, Bytes: ops, RelayCPU: time.Second, Window: time.Second}}}
+	result := func(ops int64) []load.Result {
+		return []load.Result{{Ops: ops, Bytes: ops, RelayCPU: time.Second, Window: time.Second}}
 	}
-	results := map[string][]load.TLSResult{"penstock": result(800), "nginx": result(500), "nginx-16k": result(600), "haproxy": result(900), "envoy": result(1000), "gotls": result(2000)}
+	results := map[string][]load.Result{"penstock": result(800), "nginx": result(500), "nginx-16k": result(600), "haproxy": result(900), "envoy": result(1000), "gotls": result(2000)}
 	for name, want := range map[string]string{
 		"full-ecdsa-13": "of penstock / envoy = 0.800 (/ gotls = 0.400); bar: at least 0.8 of the best: holds",
 		"full-rsa-13":   "of penstock / envoy = 0.800 (/ gotls = 0.400); no bar",

@@ -8,11 +8,13 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -130,6 +132,29 @@ func (a *Authority) sign(prefix, kind string, t *x509.Certificate) (p Pair, err 
 		return p, err
 	}
 	return p, os.WriteFile(p.Both, append(chain, secret...), 0o600)
+}
+
+// Roots reads certificates of authorities.
+func Roots(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	all := x509.NewCertPool()
+	if !all.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate", file)
+	}
+	return all, nil
+}
+
+// Hello returns the ClientHello of a client.
+func Hello(config *tls.Config) []byte {
+	a, b := net.Pipe()
+	defer b.Close()
+	go tls.Client(a, config).Handshake() // it ends with the pipe
+	text := make([]byte, 8<<10)
+	n, _ := b.Read(text)
+	return text[:n]
 }
 
 func block(kind string, der []byte) []byte {

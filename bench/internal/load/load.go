@@ -152,6 +152,11 @@ type Result struct {
 	Kept      bool          // the relay has a keeper
 	Settled   int64         // flows that it held at the end of the window
 	CloseCPU  time.Duration // user and system time of the relay's processes when the connections of Settle ended
+
+	// Of loads over TLS only.
+	Resumed    int64         // handshakes of Ops that resumed
+	Handshake  time.Duration // p50
+	Negotiated string        // version, cipher suite, key exchange
 }
 
 // Config says where a generator sends and which processes it watches.
@@ -166,7 +171,7 @@ type Config struct {
 
 	// Settled returns how many flows the relay's keeper holds; nil means that there is no keeper.
 	// The window of a load whose flows last begins when all are held.
-	Settled func() (int64, error)
+	Settled func() (int64, error) `json:"-"`
 }
 
 // Run drives the load to its end.

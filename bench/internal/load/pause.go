@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/penstock/penstock/bench/internal/stat"
 )
 
 // PauseConfig describes connections through a relay to which something happens. All of them have had
@@ -33,12 +35,7 @@ type PauseConfig struct {
 type Pauses []uint32
 
 // At returns the pause that a share of the connections did not exceed.
-func (p Pauses) At(share float64) time.Duration {
-	if len(p) == 0 {
-		return 0
-	}
-	return time.Duration(p[int(share*float64(len(p)-1))])
-}
+func (p Pauses) At(share float64) time.Duration { return time.Duration(stat.Rank(p, share)) }
 
 // PauseResult is what the connections have seen.
 type PauseResult struct {

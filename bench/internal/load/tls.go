@@ -4,15 +4,15 @@ package load
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/penstock/penstock/bench/internal/certs"
 )
 
 // The kinds of loads over TLS besides Connect, PingPong and Idle.
@@ -34,14 +34,6 @@ type TLSSpec struct {
 	Resume  bool        // each handshake but the first ones resumes
 	Name    string      // of the server
 	CA      string      // PEM: signed the relay's certificate, and the sink's
-}
-
-// TLSResult is what one run has measured.
-type TLSResult struct {
-	Result
-	Resumed    int64         // handshakes of Ops that resumed
-	Handshake  time.Duration // p50
-	Negotiated string        // version, cipher suite, key exchange
 }
 
 // suites returns what clients offer with a version: all relays encrypt with AES-128-GCM.
@@ -70,15 +62,12 @@ func (s TLSSpec) first(addr string) (string, error) {
 	if s.Plain {
 		return "plain TCP", nil
 	}
-	text, err := os.ReadFile(s.CA)
+	roots, err := certs.Roots(s.CA)
 	if err != nil {
 		return "", err
 	}
 	config := s.config()
-	config.InsecureSkipVerify, config.RootCAs = false, x509.NewCertPool()
-	if !config.RootCAs.AppendCertsFromPEM(text) {
-		return "", fmt.Errorf("%s has no certificate", s.CA)
-	}
+	config.InsecureSkipVerify, config.RootCAs = false, roots
 	c, err := tls.DialWithDialer(&net.Dialer{Timeout: stall}, "tcp", addr, config)
 	if err != nil {
 		return "", err
@@ -96,7 +85,7 @@ func (s TLSSpec) first(addr string) (string, error) {
 }
 
 // RunTLS drives the load to its end.
-func RunTLS(spec TLSSpec, cfg Config) (r TLSResult, err error) {
+func RunTLS(spec TLSSpec, cfg Config) (r Result, err error) {
 	negotiated, err := spec.first(cfg.Addr)
 	if err != nil {
 		return r, fmt.Errorf("the first connection: %w", err)
@@ -105,11 +94,11 @@ func RunTLS(spec TLSSpec, cfg Config) (r TLSResult, err error) {
 	case Connect:
 		r, err = runHandshakes(spec, cfg)
 	case Up, Down:
-		r.Result, err = runStreams(spec, cfg)
+		r, err = runStreams(spec, cfg)
 	case PingPong:
-		r.Result, err = runTLSPingPong(spec, cfg)
+		r, err = runTLSPingPong(spec, cfg)
 	case Idle:
-		r.Result, err = runTLSIdle(spec, cfg)
+		r, err = runTLSIdle(spec, cfg)
 	default:
 		err = fmt.Errorf("unknown kind of TLS load %q", spec.Kind)
 	}

@@ -32,7 +32,7 @@ type handshakes struct {
 
 // runHandshakes keeps Conns short connections in progress: connect, handshake, a message and its echo, close. The echo tells that
 // the relay is done with the handshake, and comes behind the ticket.
-func runHandshakes(spec TLSSpec, cfg Config) (r TLSResult, err error) {
+func runHandshakes(spec TLSSpec, cfg Config) (r Result, err error) {
 	h := &handshakes{spec: spec, addr: cfg.Addr}
 	errc := make(chan error, spec.Conns)
 	for range spec.Conns {
@@ -54,15 +54,15 @@ func runHandshakes(spec TLSSpec, cfg Config) (r TLSResult, err error) {
 		time.Sleep(time.Millisecond) // the window lasts until there is something to see
 	}
 	h.count.Store(false)
-	err = errors.Join(err, m.end(&r.Result))
+	err = errors.Join(err, m.end(&r))
 	h.stop.Store(true)
 	for range spec.Conns {
 		err = errors.Join(err, <-errc)
 	}
 	r.Ops, r.Resumed = int64(len(h.all)), h.resumed
-	h.shaken.put(&r.Result)
+	h.shaken.put(&r)
 	r.Handshake = r.P50
-	h.all.put(&r.Result)
+	h.all.put(&r)
 	switch {
 	case err != nil:
 	case r.Ops == 0:

@@ -30,7 +30,7 @@ func runTLSIdle(spec TLSSpec, cfg Config) (r Result, err error) {
 		}
 	}()
 	open := func(n, files int) error {
-		before := openFiles(cfg.Relay)
+		before := proc.Files(proc.Tree(cfg.Relay)...)
 		for range n {
 			c, err := spec.idle(to)
 			if err != nil {
@@ -39,7 +39,7 @@ func runTLSIdle(spec TLSSpec, cfg Config) (r Result, err error) {
 			all = append(all, c)
 		}
 		// Without a message, only its descriptors tell that the relay has connected to the upstream.
-		return await(fmt.Sprintf("the relay to have %d connections to its upstream", n), func() bool { return openFiles(cfg.Relay) >= before+files })
+		return proc.Wait(fmt.Sprintf("the relay to have %d connections to its upstream", n), stall, func() bool { return proc.Files(proc.Tree(cfg.Relay)...) >= before+files })
 	}
 	// Two connections that ended a moment ago, the first ones, may be among those before.
 	if err := open(8, 2*8-4); err != nil {
@@ -88,22 +88,4 @@ func (s TLSSpec) idle(to *unix.SockaddrInet4) (net.Conn, error) {
 		return nil, err
 	}
 	return c, nil
-}
-
-// openFiles returns how many files a relay has open.
-func openFiles(relay int) (n int) {
-	for _, pid := range proc.Tree(relay) {
-		n += proc.Files(pid)
-	}
-	return n
-}
-
-// await waits until a condition holds, for as long as a relay may stall.
-func await(what string, holds func() bool) error {
-	for end := time.Now().Add(stall); !holds(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			return fmt.Errorf("waited %v for %s", stall, what)
-		}
-	}
-	return nil
 }

@@ -3,78 +3,84 @@
 package peer
 
 import (
-	"bufio"
-	"context"
 	"fmt"
-	"net"
-	"net/http"
+	"maps"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"time"
+
+	"github.com/penstock/penstock/bench/internal/admin"
 )
 
-// Configured returns penstock run with further keys of its engine and its listener, and an admin
-// socket.
-func Configured(name, note, bin, engine, listener string) Peer {
+// penstockRun returns penstock run with a configuration.
+func penstockRun(name, note, bin string, config func(s Setup) string) Peer {
 	return Peer{
 		Name: name,
 		Note: note,
-		UDP:  true,
 		Ask:  []string{bin, "version"},
 		plan: func(s Setup) Plan {
-			scheme := "tcp"
-			if s.UDP {
-				scheme = "udp"
-			}
-			if s.Replies > 0 {
-				listener = join(listener, fmt.Sprintf("replies: %d", s.Replies))
-			}
 			file := filepath.Join(s.Dir, name+".yaml")
-			return Plan{Argv: []string{bin, "run", "-c", file}, File: file, Config: fmt.Sprintf(`engine: {%s}
-groups: {upstream: {members: ["%s://%s"]}}
-listeners: {l: {%s}}
-admin: {listen: "unix://%s"}
-`, join(fmt.Sprintf("loops: %d", s.Loops), engine), scheme, s.Upstream, join(fmt.Sprintf("listen: \"%s://%s\", to: upstream", scheme, s.Listen), listener), adminSocket(s))}
+			return Plan{Argv: []string{bin, "run", "-c", file}, File: file, Config: config(s)}
 		},
 	}
 }
 
-// join joins keys, some of which may be empty.
-func join(keys ...string) string {
-	text := ""
-	for _, k := range keys {
-		if k != "" && text != "" {
-			text += ", "
+// keys are what a configuration has besides what each needs.
+type keys struct {
+	engine, listener string
+	sections         string // lines
+	unlimited        bool   // the default limit on new flows is lifted if flows end after some replies
+}
+
+// configured returns penstock run with an admin socket, and further keys.
+func configured(name, note, bin string, k keys) Peer {
+	p := penstockRun(name, note, bin, func(s Setup) string {
+		scheme := "tcp"
+		if s.UDP {
+			scheme = "udp"
 		}
-		text += k
+		engine, listener := fmt.Sprintf("loops: %d", s.Loops), fmt.Sprintf("listen: \"%s://%s\", to: upstream", scheme, s.Listen)
+		if s.Replies > 0 {
+			listener += fmt.Sprintf(", replies: %d", s.Replies)
+			if k.unlimited {
+				engine += ", max-new-flows: 1000000" // as for Penstock
+			}
+		}
+		return fmt.Sprintf("engine: {%s}\ngroups: {upstream: {members: [\"%s://%s\"]}}\nlisteners: {l: {%s}}\nadmin: {listen: \"unix://%s\"}\n%s",
+			engine+optional(", ", k.engine), scheme, s.Upstream, listener+optional(", ", k.listener), adminSocket(s), k.sections)
+	})
+	p.UDP = true
+	return p
+}
+
+// Configured returns penstock run with further keys of its engine and its listener, and an admin
+// socket.
+func Configured(name, note, bin, engine, listener string) Peer {
+	return configured(name, note, bin, keys{engine: engine, listener: listener})
+}
+
+// optional returns the text with what follows it, or nothing.
+func optional(text, value string) string {
+	if value == "" {
+		return ""
 	}
-	return text
+	return text + value
 }
 
 // Metrics returns the metrics whose names begin with prefix, of the penstock that Configured started
 // with this setup. A series with labels is named with them.
 func Metrics(s Setup, prefix string) (map[string]float64, error) {
-	client := http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", adminSocket(s))
-	}}}
-	resp, err := client.Get("http://localhost/metrics")
-	if err != nil {
-		return nil, err
+	m, err := (&admin.Client{Socket: adminSocket(s)}).Metrics()
+	maps.DeleteFunc(m.Values, func(series string, _ float64) bool { return !strings.HasPrefix(series, prefix) })
+	return m.Values, err
+}
+
+// Settled returns how many open flows would continue if the worker of the penstock with this admin
+// socket died now. It asks for the metrics, which costs the worker CPU time and memory.
+func Settled(socket string) (int64, error) {
+	m, err := (&admin.Client{Socket: socket}).Metrics()
+	n, ok := m.Values["penstock_keeper_flows"]
+	if err == nil && !ok {
+		err = fmt.Errorf("%s: no metric penstock_keeper_flows", socket)
 	}
-	defer resp.Body.Close()
-	all := make(map[string]float64)
-	sc := bufio.NewScanner(resp.Body)
-	for sc.Scan() {
-		i := strings.LastIndexByte(sc.Text(), ' ')
-		if i < 0 || !strings.HasPrefix(sc.Text(), prefix) {
-			continue
-		}
-		value, err := strconv.ParseFloat(sc.Text()[i+1:], 64)
-		if err != nil {
-			return nil, fmt.Errorf("metric %q: %w", sc.Text(), err)
-		}
-		all[sc.Text()[:i]] = value
-	}
-	return all, sc.Err()
+	return int64(n), err
 }

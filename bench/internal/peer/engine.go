@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/bench/internal/certs"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -74,7 +75,7 @@ func engineTLS(h *relay.Hooks, t TLS) error {
 		}
 	}
 	if t.Originate {
-		roots, err := pool(t.CA)
+		roots, err := certs.Roots(t.CA)
 		if err != nil {
 			return err
 		}

@@ -4,15 +4,15 @@ package peer
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"os"
 	"runtime"
 	"strings"
 	"sync"
+
+	"github.com/penstock/penstock/bench/internal/certs"
 )
 
 // GoTLS is the relay that a Go programmer would write first, with crypto/tls. Its setup comes as JSON.
@@ -34,7 +34,7 @@ func GoTLS(text string) error {
 	}
 	if s.TLS.Originate {
 		client = &tls.Config{ServerName: s.TLS.Name, ClientSessionCache: tls.NewLRUClientSessionCache(0)}
-		if client.RootCAs, err = pool(s.TLS.CA); err != nil {
+		if client.RootCAs, err = certs.Roots(s.TLS.CA); err != nil {
 			return err
 		}
 	}
@@ -66,22 +66,9 @@ func goServer(t TLS) (*tls.Config, error) {
 	}
 	if t.Clients != "" {
 		config.ClientAuth = tls.RequireAndVerifyClientCert
-		config.ClientCAs, err = pool(t.Clients)
+		config.ClientCAs, err = certs.Roots(t.Clients)
 	}
 	return config, err
-}
-
-// pool reads certificates of authorities.
-func pool(file string) (*x509.CertPool, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	all := x509.NewCertPool()
-	if !all.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s has no certificate", file)
-	}
-	return all, nil
 }
 
 // A half is an end of a relay that can be closed for writing: a *net.TCPConn or a *tls.Conn.

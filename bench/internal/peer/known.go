@@ -37,20 +37,6 @@ func Penstock(name, note, bin string) Peer {
 // haproxy with splice forced gets pipes of 1 MiB, because with smaller ones splicing bulk data
 // costs it more than copying.
 func haproxy(name, note string, forced bool) Peer {
-	const common = `global
-    nbthread %d
-    maxconn %d
-    maxpipes 64
-    tune.pipesize 1048576
-defaults
-    mode tcp
-    timeout connect 5s
-    timeout client 120s
-    timeout server 120s
-%slisten relay
-    bind %s
-    server upstream %s
-`
 	option := "    option splice-auto\n"
 	if forced {
 		option = "    option splice-request\n    option splice-response\n"
@@ -60,13 +46,32 @@ defaults
 		Note: note,
 		Ask:  []string{"haproxy", "-v"},
 		plan: func(s Setup) Plan {
-			file := filepath.Join(s.Dir, name+".cfg")
-			return Plan{
-				Argv:   []string{"haproxy", "-db", "-f", file},
-				File:   file,
-				Config: fmt.Sprintf(common, s.Loops, (s.Files-300)/2, option, s.Listen, s.Upstream),
-			}
+			return haproxyPlan(name, s, "    tune.pipesize 1048576\n", "", option, "", "", "")
 		},
+	}
+}
+
+// haproxyPlan returns a plan with further lines of the global section, in front of the timeouts and behind them, and further
+// parameters of the listener, lines of its section, and parameters of the server.
+func haproxyPlan(name string, s Setup, global, before, after, bind, lines, server string) Plan {
+	const config = `global
+    nbthread %d
+    maxconn %d
+    maxpipes 64
+%sdefaults
+    mode tcp
+%s    timeout connect 5s
+    timeout client 120s
+    timeout server 120s
+%slisten relay
+    bind %s%s
+%s    server upstream %s%s
+`
+	file := filepath.Join(s.Dir, name+".cfg")
+	return Plan{
+		Argv:   []string{"haproxy", "-db", "-f", file},
+		File:   file,
+		Config: fmt.Sprintf(config, s.Loops, (s.Files-300)/2, global, before, after, s.Listen, bind, lines, s.Upstream, server),
 	}
 }
 
@@ -99,6 +104,35 @@ func findStreamModule(program string) (line string, err error) {
 
 // nginx returns nginx as a peer; udp are further options of a UDP listener.
 func nginx(name, note, udp string) Peer {
+	return Peer{
+		Name: name,
+		Note: note,
+		UDP:  true,
+		Ask:  []string{"nginx", "-v"},
+		plan: func(s Setup) Plan {
+			c := nginxConfig{name: "nginx", buffers: "64k", to: s.Upstream, options: " backlog=4096"}
+			if s.UDP {
+				c.options = " udp" + udp
+			}
+			if s.Replies > 0 {
+				c.replies = fmt.Sprintf("\n        proxy_responses %d;", s.Replies)
+			}
+			return c.plan(s)
+		},
+	}
+}
+
+// nginxConfig has what differs between configurations.
+type nginxConfig struct {
+	name         string // of its files
+	buffers      string // their size
+	outer        string // lines in front of the server
+	ssl, options string // of the listener
+	more         string // lines of the server
+	to, replies  string
+}
+
+func (c nginxConfig) plan(s Setup) Plan {
 	const config = `%sdaemon off;
 user root;
 worker_processes %d;
@@ -112,61 +146,33 @@ events {
 stream {
     proxy_timeout 120s;
     proxy_half_close on;
-    proxy_buffer_size 64k;
-    server {
-        listen %s reuseport%s;
-        proxy_pass %s;%s
+    proxy_buffer_size %s;
+%s    server {
+        listen %s%s reuseport%s;
+%s        proxy_pass %s;%s
     }
 }
 `
-	return Peer{
-		Name: name,
-		Note: note,
-		UDP:  true,
-		Ask:  []string{"nginx", "-v"},
-		complete: func() error {
-			_, err := StreamModule()
-			return err
-		},
-		plan: func(s Setup) Plan {
-			module, _ := StreamModule() // without it the peer counts as not installed
-			file := filepath.Join(s.Dir, "nginx.conf")
-			options, replies := " backlog=4096", ""
-			if s.UDP {
-				options = " udp" + udp
-			}
-			if s.Replies > 0 {
-				replies = fmt.Sprintf("\n        proxy_responses %d;", s.Replies)
-			}
-			return Plan{
-				Argv:   []string{"nginx", "-e", "stderr", "-c", file},
-				File:   file,
-				Config: fmt.Sprintf(config, module, s.Loops, s.Files, filepath.Join(s.Dir, "nginx.pid"), s.Files, s.Listen, options, s.Upstream, replies),
-			}
-		},
+	module, _ := StreamModule() // without it the peer counts as not installed
+	file := filepath.Join(s.Dir, c.name+".conf")
+	return Plan{
+		Argv:   []string{"nginx", "-e", "stderr", "-c", file},
+		File:   file,
+		Config: fmt.Sprintf(config, module, s.Loops, s.Files, filepath.Join(s.Dir, c.name+".pid"), s.Files, c.buffers, c.outer, s.Listen, c.ssl, c.options, c.more, c.to, c.replies),
 	}
 }
+
+// envoyTCP are the lines of a TCP listener, with further ones for its filters and its chain of filters.
+const envoyTCP = `    tcp_backlog_size: 4096
+%s    filter_chains:
+    - filters:
+      - name: tcp
+        typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy, stat_prefix: relay, cluster: upstream}
+%s`
 
 // envoy cannot limit the replies of a flow, so a short idle timeout replaces that. It gets the
 // receive buffer that nginx-rcvbuf gets, and GRO on both sides; it uses neither by default.
 func envoy(bin string) Peer {
-	const config = `static_resources:
-  listeners:
-  - name: relay
-    address: {socket_address: {protocol: %s, address: %s, port_value: %s}}
-%s  clusters:
-  - name: upstream
-    type: STATIC
-    connect_timeout: 5s
-    circuit_breakers: {thresholds: [{max_connections: 1000000, max_pending_requests: 1000000}]}
-    load_assignment: {cluster_name: upstream, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: %s, port_value: %s}}}}]}]}
-`
-	const tcp = `    tcp_backlog_size: 4096
-    filter_chains:
-    - filters:
-      - name: tcp
-        typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy, stat_prefix: relay, cluster: upstream}
-`
 	const udp = `    udp_listener_config: {downstream_socket_config: {prefer_gro: true}}
     socket_options: [{level: 1, name: 8, int_value: 4194304, state: STATE_PREBIND}] # SO_RCVBUF
     listener_filters:
@@ -184,23 +190,38 @@ func envoy(bin string) Peer {
 		UDP:  true,
 		Ask:  []string{bin, "--version"},
 		plan: func(s Setup) Plan {
-			protocol, listener := "TCP", tcp
-			if s.UDP {
-				idle := "60s"
-				if s.Replies > 0 {
-					idle = "0.5s"
-				}
-				protocol, listener = "UDP", fmt.Sprintf(udp, idle)
+			if !s.UDP {
+				return envoyPlan(bin, s, "protocol: TCP, ", fmt.Sprintf(envoyTCP, "", ""), "")
 			}
-			host, port, _ := strings.Cut(s.Listen, ":")
-			upHost, upPort, _ := strings.Cut(s.Upstream, ":")
-			file := filepath.Join(s.Dir, "envoy.yaml")
-			return Plan{
-				Argv:   []string{bin, "--disable-hot-restart", "--concurrency", strconv.Itoa(s.Loops), "--log-level", "critical", "-c", file},
-				File:   file,
-				Config: fmt.Sprintf(config, protocol, host, port, listener, upHost, upPort),
+			idle := "60s"
+			if s.Replies > 0 {
+				idle = "0.5s"
 			}
+			return envoyPlan(bin, s, "protocol: UDP, ", fmt.Sprintf(udp, idle), "")
 		},
+	}
+}
+
+// envoyPlan returns a plan with a protocol, the lines of a listener, and further lines of the cluster.
+func envoyPlan(bin string, s Setup, protocol, listener, cluster string) Plan {
+	const config = `static_resources:
+  listeners:
+  - name: relay
+    address: {socket_address: {%saddress: %s, port_value: %s}}
+%s  clusters:
+  - name: upstream
+    type: STATIC
+    connect_timeout: 5s
+    circuit_breakers: {thresholds: [{max_connections: 1000000, max_pending_requests: 1000000}]}
+%s    load_assignment: {cluster_name: upstream, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: %s, port_value: %s}}}}]}]}
+`
+	host, port, _ := strings.Cut(s.Listen, ":")
+	upHost, upPort, _ := strings.Cut(s.Upstream, ":")
+	file := filepath.Join(s.Dir, "envoy.yaml")
+	return Plan{
+		Argv:   []string{bin, "--disable-hot-restart", "--concurrency", strconv.Itoa(s.Loops), "--log-level", "critical", "-c", file},
+		File:   file,
+		Config: fmt.Sprintf(config, protocol, host, port, listener, cluster, upHost, upPort),
 	}
 }
 

@@ -6,36 +6,31 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/penstock/penstock/bench/internal/admin"
 )
 
 // observed returns penstock run without requests, with constant requests, and also with an access
 // log. The differences between them are the cost of observability.
 func observed(bin string) []Peer {
 	one := func(name, note string, watched bool, more string) Peer {
-		p := Peer{
-			Name: name,
-			Note: note,
-			Ask:  []string{bin, "version"},
-			plan: func(s Setup) Plan {
-				file := filepath.Join(s.Dir, name+".yaml")
-				text := fmt.Sprintf(`engine: {loops: %d}
+		p := penstockRun(name, note, bin, func(s Setup) string {
+			text := fmt.Sprintf(`engine: {loops: %d}
 groups: {upstream: {members: ["tcp://%s"]}}
 listeners: {l: {listen: "tcp://%s", to: upstream}}
 `, s.Loops, s.Upstream, s.Listen)
-				if watched {
-					text += fmt.Sprintf("admin: {listen: \"unix://%s\"}\n", adminSocket(s))
-				}
-				if more != "" {
-					text += fmt.Sprintf(more, s.Dir)
-				}
-				return Plan{Argv: []string{bin, "run", "-c", file}, File: file, Config: text}
-			},
-		}
+			if watched {
+				text += fmt.Sprintf("admin: {listen: \"unix://%s\"}\n", adminSocket(s))
+			}
+			if more != "" {
+				text += fmt.Sprintf(more, s.Dir)
+			}
+			return text
+		})
 		if watched {
 			p.Watch = watch
 		}
@@ -56,9 +51,7 @@ func adminSocket(s Setup) string { return filepath.Join(s.Dir, "admin.sock") }
 func watch(ctx context.Context, s Setup) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", adminSocket(s))
-	}}}
+	client := http.Client{Transport: (&admin.Client{Socket: adminSocket(s)}).Transport()}
 	defer client.CloseIdleConnections()
 	ask := func(path string) {
 		if err := read(ctx, &client, path); err != nil && ctx.Err() == nil {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,8 +25,6 @@ type Peer struct {
 	UDP bool // it also relays datagrams
 
 	FilesEach int // open files per connection; 0 means the two sockets
-
-	complete func() error // reports what the installed program lacks; nil if it is a single file
 
 	// Watch, if not nil, makes an operator's requests to the relay until ctx ends.
 	Watch func(ctx context.Context, s Setup) error
@@ -93,14 +92,18 @@ func FindEnvoy() string {
 func (p Peer) Installed() bool { return p.Missing() == nil }
 
 // Missing returns an error that says what the peer needs but this machine lacks, or nil.
-func (p Peer) Missing() error {
-	if _, err := exec.LookPath(p.Ask[0]); err != nil {
+func (p Peer) Missing() error { return Missing(p.Ask[0]) }
+
+// Missing returns an error that says that a program, or what a relay needs besides, is not installed, or nil.
+func Missing(program string) error {
+	if _, err := exec.LookPath(program); err != nil {
 		return errors.New("not installed")
 	}
-	if p.complete == nil {
-		return nil
+	if program == "nginx" {
+		_, err := StreamModule()
+		return err
 	}
-	return p.complete()
+	return nil
 }
 
 // Pick returns the named peers in the order of names.
@@ -122,12 +125,42 @@ func Pick(all []Peer, names string) ([]Peer, error) {
 
 // Version returns the program's version, in one line.
 func (p Peer) Version() (string, error) {
-	out, err := exec.Command(p.Ask[0], p.Ask[1:]...).CombinedOutput()
+	line, err := FirstLine(p.Ask)
 	if err != nil {
 		return "", fmt.Errorf("ask %s for its version: %w", p.Name, err)
 	}
-	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	return strings.TrimSpace(strings.TrimPrefix(line, p.Ask[0])), nil
+}
+
+// FirstLine returns the first line that a command prints.
+func FirstLine(argv []string) (string, error) {
+	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return line, err
+}
+
+// Describe prints the versions of peers, and how each is set up, or what it lacks.
+func Describe(w io.Writer, peers []Peer) error {
+	for _, p := range peers {
+		text := ""
+		if err := p.Missing(); err != nil {
+			text = err.Error()
+		} else if text, err = p.Version(); err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%s: %s (%s)\n", p.Name, text, p.Note)
+	}
+	return nil
+}
+
+// Build builds the daemon of the checkout in a folder, "" for this one, with further flags of go build.
+func Build(checkout, to string, flags ...string) error {
+	cmd := exec.Command("go", append(append([]string{"build", "-o", to}, flags...), "github.com/penstock/penstock/cmd/penstock")...)
+	cmd.Dir = checkout
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build penstock: %w\n%s", err, out)
+	}
+	return nil
 }
 
 // Fit returns how many connections, at most want, the peer can carry with the given number of open

@@ -3,13 +3,12 @@
 package peer
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -19,12 +18,8 @@ import (
 
 // Process is a running relay.
 type Process struct {
+	proc.Process
 	PID int // of the first of its processes
-
-	name string
-	cmd  *exec.Cmd
-	out  bytes.Buffer
-	done chan error
 }
 
 // starts is how often a program is started that ends before it is ready. HAProxy did so twice within a second in one check of
@@ -54,30 +49,24 @@ func start(p Peer, s Setup) (*Process, error) {
 			return nil, err
 		}
 	}
-	r := &Process{name: p.Name, done: make(chan error, 1)}
-	r.cmd = exec.Command(plan.Argv[0], plan.Argv[1:]...)
-	r.cmd.Stdout, r.cmd.Stderr = &r.out, &r.out
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := r.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", p.Name, err)
+	r := &Process{Process: proc.Process{Argv: plan.Argv, Dir: s.Dir, Attr: syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}}}
+	os.Remove(filepath.Join(s.Dir, "output")) // of the relay before
+	if err := r.Begin(); err != nil {
+		return nil, err
 	}
-	go func() { r.done <- r.cmd.Wait() }()
-	if err := r.ready(s); err != nil {
+	if err := r.ready(p, s); err != nil {
 		r.Stop()
 		return nil, err
 	}
-	r.PID = r.cmd.Process.Pid
+	r.PID = r.First()
 	return r, nil
 }
 
 // ready waits until the relay accepts connections or, for datagrams, until its port is bound.
-func (r *Process) ready(s Setup) error {
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
-		select {
-		case err := <-r.done:
-			r.done <- err
-			return fmt.Errorf("%s %w: %v\n%s", r.name, errEnded, err, r.out.Bytes())
-		default:
+func (r *Process) ready(p Peer, s Setup) error {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if err := r.Failed(); err != nil {
+			return fmt.Errorf("%s %w: %w\n%s", p.Name, errEnded, err, r.Printed())
 		}
 		if s.UDP {
 			if bound(s.Listen) {
@@ -86,9 +75,8 @@ func (r *Process) ready(s Setup) error {
 		} else if c, err := net.Dial("tcp", s.Listen); err == nil {
 			return c.Close()
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
-	return fmt.Errorf("%s does not listen on %s after 30 s", r.name, s.Listen)
+	return fmt.Errorf("%s does not listen on %s after 30 s", p.Name, s.Listen)
 }
 
 // bound reports whether a UDP socket in the calling thread's network namespace has the port of
@@ -104,15 +92,6 @@ func bound(addr string) bool {
 
 // Stop stops the relay, first with SIGTERM, and returns what it printed.
 func (r *Process) Stop() string {
-	tree := proc.Tree(r.cmd.Process.Pid)
-	r.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-r.done:
-	case <-time.After(300 * time.Millisecond):
-		for _, pid := range tree {
-			syscall.Kill(pid, syscall.SIGKILL)
-		}
-		<-r.done
-	}
-	return r.out.String()
+	r.Process.Stop(300 * time.Millisecond)
+	return r.Printed()
 }

@@ -5,8 +5,6 @@ package peer
 import (
 	"encoding/json"
 	"fmt"
-	"path/filepath"
-	"strconv"
 	"strings"
 )
 
@@ -44,39 +42,25 @@ func Secured(bin Binaries) []Peer {
 }
 
 func securedPenstock(bin string) Peer {
-	return Peer{
-		Name: "penstock",
-		Note: "penstock run",
-		Ask:  []string{bin, "version"},
-		plan: func(s Setup) Plan {
-			file := filepath.Join(s.Dir, "penstock.yaml")
-			var b strings.Builder
-			fmt.Fprintf(&b, "engine: {loops: %d}\ngroups:\n  upstream:\n    members: [\"tcp://%s\"]\n", s.Loops, s.Upstream)
-			if s.TLS.Originate {
-				fmt.Fprintf(&b, "    tls: {ca: %s, server-name: %s}\n", s.TLS.CA, s.TLS.Name)
-			}
-			fmt.Fprintf(&b, "listeners:\n  l:\n    listen: \"tcp://%s\"\n", s.Listen)
-			if s.TLS.Pass {
-				fmt.Fprintf(&b, "    routes: [{name: pass, sni: %s, to: upstream}]\n", s.TLS.Name)
-			} else {
-				b.WriteString("    to: upstream\n")
-			}
-			if s.TLS.Terminate {
-				fmt.Fprintf(&b, "    tls:\n      certificates:\n        - {certificate: %s, key: %s%s}\n", s.TLS.Cert, s.TLS.Key, optional(", ocsp: ", s.TLS.OCSP))
-				b.WriteString(penstockOffers(s.TLS))
-			}
-			fmt.Fprintf(&b, "admin: {listen: \"unix://%s\"}\n", adminSocket(s))
-			return Plan{Argv: []string{bin, "run", "-c", file}, File: file, Config: b.String()}
-		},
-	}
-}
-
-// optional returns the text with what follows it, or nothing.
-func optional(text, value string) string {
-	if value == "" {
-		return ""
-	}
-	return text + value
+	return penstockRun("penstock", "penstock run", bin, func(s Setup) string {
+		var b strings.Builder
+		fmt.Fprintf(&b, "engine: {loops: %d}\ngroups:\n  upstream:\n    members: [\"tcp://%s\"]\n", s.Loops, s.Upstream)
+		if s.TLS.Originate {
+			fmt.Fprintf(&b, "    tls: {ca: %s, server-name: %s}\n", s.TLS.CA, s.TLS.Name)
+		}
+		fmt.Fprintf(&b, "listeners:\n  l:\n    listen: \"tcp://%s\"\n", s.Listen)
+		if s.TLS.Pass {
+			fmt.Fprintf(&b, "    routes: [{name: pass, sni: %s, to: upstream}]\n", s.TLS.Name)
+		} else {
+			b.WriteString("    to: upstream\n")
+		}
+		if s.TLS.Terminate {
+			fmt.Fprintf(&b, "    tls:\n      certificates:\n        - {certificate: %s, key: %s%s}\n", s.TLS.Cert, s.TLS.Key, optional(", ocsp: ", s.TLS.OCSP))
+			b.WriteString(penstockOffers(s.TLS))
+		}
+		fmt.Fprintf(&b, "admin: {listen: \"unix://%s\"}\n", adminSocket(s))
+		return b.String()
+	})
 }
 
 func penstockOffers(t TLS) string {
@@ -100,38 +84,30 @@ func securedNginx(name, note, buffers string) Peer {
 	p := nginx(name, note, "")
 	p.UDP = false
 	p.plan = func(s Setup) Plan {
-		module, _ := StreamModule() // without it the peer counts as not installed
-		file := filepath.Join(s.Dir, name+".conf")
-		listen, more, to, outer := "", "", s.Upstream, ""
+		c := nginxConfig{name: name, buffers: buffers, to: s.Upstream, options: " backlog=4096"}
 		if s.TLS.Terminate {
-			listen = " ssl"
+			c.ssl = " ssl"
 			cert, key := s.TLS.Cert, s.TLS.Key
 			if s.TLS.Other != "" {
-				outer = fmt.Sprintf("    map $ssl_server_name $cert { %s %s; default %s; }\n    map $ssl_server_name $key { %s %s; default %s; }\n", s.TLS.Other, s.TLS.OtherCert, cert, s.TLS.Other, s.TLS.OtherKey, key)
+				c.outer = fmt.Sprintf("    map $ssl_server_name $cert { %s %s; default %s; }\n    map $ssl_server_name $key { %s %s; default %s; }\n", s.TLS.Other, s.TLS.OtherCert, cert, s.TLS.Other, s.TLS.OtherKey, key)
 				cert, key = "$cert", "$key"
 			}
-			more = fmt.Sprintf("        ssl_certificate %s;\n        ssl_certificate_key %s;\n        ssl_protocols TLSv1.2 TLSv1.3;\n", cert, key)
+			c.more = fmt.Sprintf("        ssl_certificate %s;\n        ssl_certificate_key %s;\n        ssl_protocols TLSv1.2 TLSv1.3;\n", cert, key)
 			if s.TLS.Clients != "" {
-				more += fmt.Sprintf("        ssl_client_certificate %s;\n        ssl_verify_client on;\n", s.TLS.Clients)
+				c.more += fmt.Sprintf("        ssl_client_certificate %s;\n        ssl_verify_client on;\n", s.TLS.Clients)
 			}
 			if s.TLS.ALPN != "" {
-				more += fmt.Sprintf("        ssl_alpn %s;\n", s.TLS.ALPN)
+				c.more += fmt.Sprintf("        ssl_alpn %s;\n", s.TLS.ALPN)
 			}
 		}
 		if s.TLS.Originate {
-			more += fmt.Sprintf("        proxy_ssl on;\n        proxy_ssl_protocols TLSv1.2 TLSv1.3;\n        proxy_ssl_verify on;\n        proxy_ssl_trusted_certificate %s;\n        proxy_ssl_name %s;\n        proxy_ssl_server_name on;\n", s.TLS.CA, s.TLS.Name)
+			c.more += fmt.Sprintf("        proxy_ssl on;\n        proxy_ssl_protocols TLSv1.2 TLSv1.3;\n        proxy_ssl_verify on;\n        proxy_ssl_trusted_certificate %s;\n        proxy_ssl_name %s;\n        proxy_ssl_server_name on;\n", s.TLS.CA, s.TLS.Name)
 		}
 		if s.TLS.Pass {
-			outer = fmt.Sprintf("    map $ssl_preread_server_name $to { %s %s; }\n", s.TLS.Name, s.Upstream)
-			more, to = "        ssl_preread on;\n", "$to"
+			c.outer = fmt.Sprintf("    map $ssl_preread_server_name $to { %s %s; }\n", s.TLS.Name, s.Upstream)
+			c.more, c.to = "        ssl_preread on;\n", "$to"
 		}
-		return Plan{
-			Argv: []string{"nginx", "-e", "stderr", "-c", file},
-			File: file,
-			Config: fmt.Sprintf("%sdaemon off;\nuser root;\nworker_processes %d;\nworker_rlimit_nofile %d;\npid %s;\nerror_log stderr crit;\nevents {\n    worker_connections %d;\n    multi_accept on;\n}\n"+
-				"stream {\n    proxy_timeout 120s;\n    proxy_half_close on;\n    proxy_buffer_size %s;\n%s    server {\n        listen %s%s reuseport backlog=4096;\n%s        proxy_pass %s;\n    }\n}\n",
-				module, s.Loops, s.Files, filepath.Join(s.Dir, name+".pid"), s.Files, buffers, outer, s.Listen, listen, more, to),
-		}
+		return c.plan(s)
 	}
 	return p
 }
@@ -139,7 +115,6 @@ func securedNginx(name, note, buffers string) Peer {
 func securedHAProxy() Peer {
 	p := haproxy("haproxy", "its defaults", false)
 	p.plan = func(s Setup) Plan {
-		file := filepath.Join(s.Dir, "haproxy.cfg")
 		// Its default order puts AES-256 first, which the others do not.
 		const suites = " ssl-min-ver TLSv1.2 ciphersuites TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
 		bind, server, more := "", "", ""
@@ -158,12 +133,7 @@ func securedHAProxy() Peer {
 		if s.TLS.Pass {
 			more = fmt.Sprintf("    tcp-request inspect-delay 10s\n    tcp-request content accept if { req.ssl_sni %s }\n    tcp-request content reject\n", s.TLS.Name)
 		}
-		return Plan{
-			Argv: []string{"haproxy", "-db", "-f", file},
-			File: file,
-			Config: fmt.Sprintf("global\n    nbthread %d\n    maxconn %d\n    maxpipes 64\ndefaults\n    mode tcp\n    option splice-auto\n    timeout connect 5s\n    timeout client 120s\n    timeout server 120s\nlisten relay\n    bind %s%s\n%s    server upstream %s%s\n",
-				s.Loops, (s.Files-300)/2, s.Listen, bind, more, s.Upstream, server),
-		}
+		return haproxyPlan("haproxy", s, "", "    option splice-auto\n", "", bind, more, server)
 	}
 	return p
 }
@@ -173,7 +143,6 @@ func securedEnvoy(bin string) Peer {
 	p := envoy(bin)
 	p.Note, p.UDP = "tcp_proxy", false
 	p.plan = func(s Setup) Plan {
-		file := filepath.Join(s.Dir, "envoy.yaml")
 		const versions = "tls_params: {tls_minimum_protocol_version: TLSv1_2, tls_maximum_protocol_version: TLSv1_3}"
 		listener, chain, cluster := "", "", ""
 		if s.TLS.Pass {
@@ -192,28 +161,7 @@ func securedEnvoy(bin string) Peer {
 			cluster = fmt.Sprintf("    transport_socket: {name: tls, typed_config: {\"@type\": %stransport_sockets.tls.v3.UpstreamTlsContext, sni: %s, common_tls_context: {%s, validation_context: {trusted_ca: {filename: %s}, match_typed_subject_alt_names: [{san_type: DNS, matcher: {exact: %s}}]}}}}\n",
 				ext, s.TLS.Name, versions, s.TLS.CA, s.TLS.Name)
 		}
-		host, port, _ := strings.Cut(s.Listen, ":")
-		upHost, upPort, _ := strings.Cut(s.Upstream, ":")
-		return Plan{
-			Argv: []string{bin, "--disable-hot-restart", "--concurrency", strconv.Itoa(s.Loops), "--log-level", "critical", "-c", file},
-			File: file,
-			Config: fmt.Sprintf(`static_resources:
-  listeners:
-  - name: relay
-    address: {socket_address: {address: %s, port_value: %s}}
-    tcp_backlog_size: 4096
-%s    filter_chains:
-    - filters:
-      - name: tcp
-        typed_config: {"@type": %sfilters.network.tcp_proxy.v3.TcpProxy, stat_prefix: relay, cluster: upstream}
-%s  clusters:
-  - name: upstream
-    type: STATIC
-    connect_timeout: 5s
-    circuit_breakers: {thresholds: [{max_connections: 1000000, max_pending_requests: 1000000}]}
-%s    load_assignment: {cluster_name: upstream, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: %s, port_value: %s}}}}]}]}
-`, host, port, listener, ext, chain, cluster, upHost, upPort),
-		}
+		return envoyPlan(bin, s, "", fmt.Sprintf(envoyTCP, listener, chain), cluster)
 	}
 	return p
 }

@@ -15,15 +15,7 @@ const routes = 1000
 // stages is penstock run with every stage in use: allow and deny lists, limits in total, per
 // listener and per source, routes of which the last one matches, p2c, and an access log.
 func stages(bin string) Peer {
-	return Peer{
-		Name: "stages",
-		Note: fmt.Sprintf("penstock run: allow and deny, limits, %d routes, p2c, access log", routes),
-		Ask:  []string{bin, "version"},
-		plan: func(s Setup) Plan {
-			file := filepath.Join(s.Dir, "stages.yaml")
-			return Plan{Argv: []string{bin, "run", "-c", file}, File: file, Config: stagesConfig(s)}
-		},
-	}
+	return penstockRun("stages", fmt.Sprintf("penstock run: allow and deny, limits, %d routes, p2c, access log", routes), bin, stagesConfig)
 }
 
 // stagesConfig returns a configuration with every stage.

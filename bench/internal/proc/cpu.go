@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package proc observes other processes: their CPU time, their memory, their children. It also sets
-// up the environment of a measurement (limits, a network namespace).
+// Package proc observes other processes: their CPU time, their memory, their children. It starts and ends relays, of which it
+// keeps a list, and sets up where a measurement runs: limits, CPUs, network namespaces.
 package proc
 
 import (

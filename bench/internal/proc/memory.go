@@ -57,13 +57,30 @@ func MemoryOf(pids []int) (m Memory, err error) {
 	return m, nil
 }
 
-// Files returns how many files a process has open, or 0 if that cannot be read.
-func Files(pid int) int {
-	dir := fmt.Sprintf("/proc/%d/fd", pid)
-	// From Linux 6.2 on the size of the folder is the number (fs/proc/fd.c, proc_readfd_count).
-	if info, err := os.Stat(dir); err == nil && info.Size() > 0 {
-		return int(info.Size())
+// OwnMemory returns the resident memory of a process in KB, without that of files, such as its binary: the kernel takes
+// their pages from a process that does not use them for a while, and gives them back later (proc_pid_status(5), RssAnon and
+// RssShmem).
+func OwnMemory(pid int) (kb float64, err error) {
+	status := fmt.Sprintf("/proc/%d/status", pid)
+	anonymous, err := field(status, "RssAnon:")
+	if err != nil {
+		return 0, err
 	}
-	files, _ := os.ReadDir(dir)
-	return len(files)
+	shmem, err := field(status, "RssShmem:")
+	return float64(anonymous + shmem), err
+}
+
+// Files returns how many files processes have open; 0 for one of which that cannot be read.
+func Files(pids ...int) (n int) {
+	for _, pid := range pids {
+		dir := fmt.Sprintf("/proc/%d/fd", pid)
+		// From Linux 6.2 on the size of the folder is the number (fs/proc/fd.c, proc_readfd_count).
+		if info, err := os.Stat(dir); err == nil && info.Size() > 0 {
+			n += int(info.Size())
+			continue
+		}
+		files, _ := os.ReadDir(dir)
+		n += len(files)
+	}
+	return n
 }

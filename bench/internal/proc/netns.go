@@ -21,27 +21,28 @@ var sysctls = []struct{ path, value string }{
 
 const congestionFile = "/proc/sys/net/ipv4/tcp_congestion_control"
 
-// InNamespace runs f on a thread that is alone in a new network namespace with only a loopback
-// device and the given TCP congestion control; processes that f starts run there too. The
+// newNamespace moves the thread into a new network namespace, which it is alone in, with only a loopback
+// device and the given TCP congestion control; processes that it starts run there too. The
 // namespace, its TIME_WAIT sockets and its ports disappear with the last process in it, so that no
 // measurement inherits them from the one before.
 //
 // An empty congestion control means the machine's. A namespace may only use those in
 // net.ipv4.tcp_allowed_congestion_control, which always include reno.
-func InNamespace(congestion string, f func() error) error {
-	return onThread(func() error {
-		if err := newNamespace(congestion); err != nil {
-			return err
-		}
-		return f()
-	})
-}
-
-// newNamespace moves the thread into a new network namespace.
 func newNamespace(congestion string) error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("make a network namespace: %w", err)
 	}
+	if err := SetUp(); err != nil {
+		return err
+	}
+	if congestion == "" {
+		return nil
+	}
+	return os.WriteFile(congestionFile, []byte(congestion), 0)
+}
+
+// SetUp brings up the loopback device of the calling thread's namespace, which is fresh, and sets its sysctls.
+func SetUp() error {
 	if err := loopbackUp(); err != nil {
 		return fmt.Errorf("bring up the loopback device: %w", err)
 	}
@@ -50,14 +51,8 @@ func newNamespace(congestion string) error {
 			return err
 		}
 	}
-	if congestion == "" {
-		return nil
-	}
-	return os.WriteFile(congestionFile, []byte(congestion), 0)
+	return nil
 }
-
-// OnHost runs f on its own thread, in the namespace of the process.
-func OnHost(f func() error) error { return onThread(f) }
 
 // Congestion returns the TCP congestion control of the calling thread's
 // namespace.

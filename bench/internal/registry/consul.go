@@ -5,10 +5,7 @@ package registry
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
-	"net"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,11 +15,11 @@ import (
 type consul struct {
 	*fake
 	index    uint64
-	services map[string]map[string]Member // by name
+	services services
 }
 
 func newConsul(string) (Registry, error) {
-	c := &consul{index: 10, services: make(map[string]map[string]Member)}
+	c := &consul{index: 10, services: make(services)}
 	var err error
 	c.fake, err = newFake(c.handle)
 	return c, err
@@ -39,10 +36,7 @@ func (c *consul) Can(what string) bool { return what == Weights }
 func (c *consul) Put(service string, m Member) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.services[service] == nil {
-		c.services[service] = make(map[string]Member)
-	}
-	c.services[service][m.Name] = m
+	c.services.put(service, m)
 	c.index++
 	c.touch()
 	return nil
@@ -84,13 +78,11 @@ func (c *consul) handle(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Consul-LastContact", "0")
 	w.Header().Set("Content-Type", "application/json")
 	answer := []object{}
-	for _, n := range slices.Sorted(maps.Keys(c.services[name])) {
-		m := c.services[name][n]
-		host, port, _ := net.SplitHostPort(m.Addr)
-		number, _ := strconv.Atoi(port)
+	for _, m := range c.services.members(name) {
+		host, port, _ := m.hostPort()
 		answer = append(answer, object{
-			"Node":    object{"Node": "n-" + n, "Address": host},
-			"Service": object{"ID": n, "Service": name, "Address": host, "Port": number, "Weights": map[string]int{"Passing": max(m.Weight, 1), "Warning": 1}},
+			"Node":    object{"Node": "n-" + m.Name, "Address": host},
+			"Service": object{"ID": m.Name, "Service": name, "Address": host, "Port": port, "Weights": map[string]int{"Passing": max(m.Weight, 1), "Warning": 1}},
 			"Checks":  []object{{"CheckID": "serfHealth", "Status": "passing"}},
 		})
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -55,11 +54,7 @@ func (k *kubernetes) Discover(service, network string) string {
 func (k *kubernetes) Can(what string) bool { return what == Draining }
 
 func (k *kubernetes) Put(service string, m Member) error {
-	host, port, err := net.SplitHostPort(m.Addr)
-	if err != nil {
-		return err
-	}
-	n, err := strconv.Atoi(port)
+	host, port, err := m.hostPort()
 	if err != nil {
 		return err
 	}
@@ -78,7 +73,7 @@ func (k *kubernetes) Put(service string, m Member) error {
 	}
 	k.change(kind, service, m.Name, object{
 		"addressType": "IPv4",
-		"ports":       []object{{"name": "", "port": n, "protocol": protocol}},
+		"ports":       []object{{"name": "", "port": port, "protocol": protocol}},
 		"endpoints":   []object{{"addresses": []string{host}, "conditions": object{"ready": !m.Draining, "serving": true, "terminating": m.Draining}}},
 	})
 	return nil

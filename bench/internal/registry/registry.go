@@ -6,17 +6,18 @@
 package registry
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
+	"net"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
+	"github.com/penstock/penstock/bench/internal/child"
 	"github.com/penstock/penstock/internal/testport"
 )
 
@@ -26,6 +27,33 @@ type Member struct {
 	Addr     string // HOST:PORT
 	Weight   int
 	Draining bool
+}
+
+// hostPort splits the address.
+func (m Member) hostPort() (host string, port int, err error) {
+	host, number, err := net.SplitHostPort(m.Addr)
+	if err == nil {
+		port, err = strconv.Atoi(number)
+	}
+	return host, port, err
+}
+
+// services are members by service and name, of registries that keep them here.
+type services map[string]map[string]Member
+
+func (s services) put(service string, m Member) {
+	if s[service] == nil {
+		s[service] = make(map[string]Member)
+	}
+	s[service][m.Name] = m
+}
+
+// members returns those of a service in the order of their names.
+func (s services) members(service string) (all []Member) {
+	for _, name := range slices.Sorted(maps.Keys(s[service])) {
+		all = append(all, s[service][name])
+	}
+	return all
 }
 
 // A Registry has services, each with members by name. Its methods are for one goroutine at a time.
@@ -84,11 +112,10 @@ var program = sync.OnceValues(func() (string, error) {
 
 // server is a process of fleetservers.
 type server struct {
-	args   []string // of the first start
-	url    string
-	cmd    *exec.Cmd // nil: it does not run
-	stdin  io.Closer // the server ends with it
-	stderr bytes.Buffer
+	args    []string // of the first start
+	url     string
+	process *child.Child // nil: it does not run
+	stderr  bytes.Buffer
 
 	ports   []string // reserved for the server: clients', peers'
 	release []func()
@@ -114,20 +141,11 @@ func (s *server) Start() error {
 	s.stderr.Reset()
 	cmd := exec.Command(path, args...)
 	cmd.Stderr = &s.stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
+	if s.process, err = child.Start(cmd); err != nil {
 		return err
 	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	s.cmd, s.stdin = cmd, stdin
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	word, url, _ := strings.Cut(strings.TrimSpace(line), " ")
+	line, err := s.process.Line()
+	word, url, _ := strings.Cut(line, " ")
 	if err != nil || word != "ready" {
 		s.Kill()
 		return fmt.Errorf("%s is not ready: %q, %v\n%s", args[0], line, err, s.stderr.Bytes())
@@ -138,10 +156,9 @@ func (s *server) Start() error {
 
 // Kill ends the server at once.
 func (s *server) Kill() {
-	if s.cmd != nil {
-		s.cmd.Process.Kill()
-		s.cmd.Wait()
-		s.cmd = nil
+	if s.process != nil {
+		s.process.Kill()
+		s.process = nil
 	}
 }
 
@@ -156,8 +173,8 @@ func (s *server) Close() {
 func (s *server) Can(string) bool { return true }
 
 func (s *server) PID() int {
-	if s.cmd == nil {
+	if s.process == nil {
 		return 0
 	}
-	return s.cmd.Process.Pid
+	return s.process.PID
 }

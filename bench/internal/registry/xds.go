@@ -6,22 +6,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 )
 
 // xds is a control plane of go-control-plane. A service is a ClusterLoadAssignment.
 type xds struct {
 	server
 	file     string
-	services map[string]map[string]Member // by name
+	services services
 }
 
 func newXDS(dir string) (Registry, error) {
-	x := &xds{file: filepath.Join(dir, "resources.json"), services: make(map[string]map[string]Member)}
+	x := &xds{file: filepath.Join(dir, "resources.json"), services: make(services)}
 	x.args = []string{"ads", "-resources", x.file}
 	if err := x.write(); err != nil {
 		return nil, err
@@ -36,10 +34,7 @@ func (x *xds) Discover(service, network string) string {
 }
 
 func (x *xds) Put(service string, m Member) error {
-	if x.services[service] == nil {
-		x.services[service] = make(map[string]Member)
-	}
-	x.services[service][m.Name] = m
+	x.services.put(service, m)
 	return x.write()
 }
 
@@ -53,17 +48,12 @@ func (x *xds) write() error {
 	resources := []object{}
 	for _, service := range slices.Sorted(maps.Keys(x.services)) {
 		endpoints := []object{}
-		for _, name := range slices.Sorted(maps.Keys(x.services[service])) {
-			m := x.services[service][name]
-			host, port, err := net.SplitHostPort(m.Addr)
+		for _, m := range x.services.members(service) {
+			host, port, err := m.hostPort()
 			if err != nil {
 				return err
 			}
-			n, err := strconv.Atoi(port)
-			if err != nil {
-				return err
-			}
-			e := object{"endpoint": object{"address": object{"socketAddress": object{"address": host, "portValue": n}}}, "loadBalancingWeight": max(m.Weight, 1)}
+			e := object{"endpoint": object{"address": object{"socketAddress": object{"address": host, "portValue": port}}}, "loadBalancingWeight": max(m.Weight, 1)}
 			if m.Draining {
 				e["healthStatus"] = "DRAINING"
 			}

@@ -25,12 +25,15 @@ func Machine(w io.Writer) error {
 	}
 	_, err := fmt.Fprintf(w, "date: %s\ncpu: %d x %s\nmemory: %s\nkernel: %s %s\ngo: %s\ncommit: %s\n",
 		time.Now().UTC().Format(time.DateTime),
-		runtime.NumCPU(), fileLine("/proc/cpuinfo", "model name"),
+		runtime.NumCPU(), Model(),
 		fileLine("/proc/meminfo", "MemTotal"),
 		text(uts.Release[:]), text(uts.Machine[:]),
-		runtime.Version(), commit())
+		runtime.Version(), Commit())
 	return err
 }
+
+// Model returns the name of the CPUs.
+func Model() string { return fileLine("/proc/cpuinfo", "model name") }
 
 // fileLine returns the value of the first "name : value" line of a file.
 func fileLine(path, name string) string {
@@ -48,8 +51,8 @@ func text(b []byte) string {
 	return string(s)
 }
 
-// commit returns the commit of the checkout, and marks it if there are uncommitted changes.
-func commit() string {
+// Commit returns the commit of the checkout, and marks it if there are uncommitted changes.
+func Commit() string {
 	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=12").Output()
 	if err != nil {
 		return "unknown"

@@ -3,6 +3,7 @@ package stat
 import (
 	"math"
 	"testing"
+	"time"
 )
 
 func TestMedian(t *testing.T) {
@@ -47,7 +48,19 @@ func TestPercentile(t *testing.T) {
 			t.Errorf("Percentile(%v) = %v, want %v", c.p, got, c.want)
 		}
 	}
-	if Percentile(nil, 0.5) != 0 {
+	if Percentile([]uint32(nil), 0.5) != 0 {
 		t.Error("Percentile of nothing is not 0")
+	}
+}
+
+func TestWaits(t *testing.T) {
+	if p50, p99, longest := Waits([]time.Duration{9, 1, 5, 7}); p50 != 7 || p99 != 9 || longest != 9 {
+		t.Errorf("%d, %d, %d", p50, p99, longest)
+	}
+	if p50, p99, longest := Waits(nil); p50 != 0 || p99 != 0 || longest != 0 {
+		t.Errorf("of nothing: %d, %d, %d", p50, p99, longest)
+	}
+	if got := Rank([]time.Duration{1, 5, 7, 9}, 0.5); got != 5 {
+		t.Errorf("Rank = %d", got)
 	}
 }

@@ -1,19 +1,23 @@
 //go:build linux
 
-// Package trial is what the programs that try relays share (those in bench/trials, and outlive and flood, which measure besides): one way to
-// start a relay and to end it, one list of everything that was started, one client of the daemon's admin API, and one way to run
-// a round in a process of its own.
+// Package trial is what the programs that try relays share (those in bench/trials, of which outlive and flood measure besides):
+// flags, a folder and an output, one way to start a daemon, and one way to run a round in a process of its own.
 package trial
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/penstock/penstock/bench/internal/peer"
+	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/bench/internal/report"
 )
 
 // Patience bounds each wait for something that must happen.
@@ -26,11 +30,11 @@ func Main(name string, run func() error) {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-signals
-		EndAll()
+		proc.EndAll()
 		os.Exit(130)
 	}()
 	err := run()
-	EndAll()
+	proc.EndAll()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		os.Exit(1)
@@ -39,11 +43,7 @@ func Main(name string, run func() error) {
 
 // Build builds the daemon of this checkout.
 func Build(to string, flags ...string) error {
-	args := append(append([]string{"build", "-buildvcs=false", "-o", to}, flags...), "github.com/penstock/penstock/cmd/penstock")
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("build penstock: %w\n%s", err, out)
-	}
-	return nil
+	return peer.Build("", to, append([]string{"-buildvcs=false"}, flags...)...)
 }
 
 // Penstock returns the path of the daemon to try: the given one, or one that it builds in a folder.
@@ -55,14 +55,60 @@ func Penstock(given, dir string) (string, error) {
 	return path, Build(path)
 }
 
-// Output returns the standard output, which is also written to a file if one is named. The caller must call done.
-func Output(file string) (out io.Writer, done func(), err error) {
-	if file == "" {
-		return os.Stdout, func() {}, nil
+// A Run is what the programs have in common: the daemon to try, a folder, and an output.
+type Run struct {
+	Penstock string    // the daemon: see Flags
+	Files    int       `json:"-"` // that a process may have open
+	Dir      string    `json:"-"`
+	Out      io.Writer `json:"-"` // the standard output, and the file that a flag names, unless set before Begin
+
+	file string
+}
+
+// Flags defines the flags of a run.
+func (r *Run) Flags(fs *flag.FlagSet) {
+	fs.StringVar(&r.Penstock, "penstock", "", "the daemon; built from this checkout unless given")
+	fs.StringVar(&r.file, "out", "", "also write everything to this `FILE`")
+}
+
+// Begin raises the limit of open files, makes the folder, builds the daemon, and prints what machine this is. The caller must
+// call end.
+func (r *Run) Begin(files uint64) (end func(), err error) {
+	if r.Files, err = proc.RaiseFiles(files); err != nil {
+		return nil, err
 	}
-	f, err := os.Create(file)
-	if err != nil {
-		return nil, nil, err
+	if r.Dir, err = os.MkdirTemp("", "penstock-trial-"); err != nil {
+		return nil, err
 	}
-	return io.MultiWriter(os.Stdout, f), func() { f.Close() }, nil
+	done := func() {}
+	defer func() {
+		if err != nil {
+			done()
+			os.RemoveAll(r.Dir)
+		}
+	}()
+	if r.Penstock, err = Penstock(r.Penstock, r.Dir); err != nil {
+		return nil, err
+	}
+	if r.Out == nil {
+		out, closeFile, err := report.Output(r.file)
+		if err != nil {
+			return nil, err
+		}
+		r.Out, done = out, closeFile
+	}
+	if err := report.Machine(r.Out); err != nil {
+		return nil, err
+	}
+	return func() { done(); os.RemoveAll(r.Dir) }, nil
+}
+
+// Named reports whether a list of names, with commas between them, has a name, or the beginning of it with a * behind.
+func Named(list, name string) bool {
+	for one := range strings.SplitSeq(list, ",") {
+		if prefix, many := strings.CutSuffix(one, "*"); one == name || many && strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
 }

@@ -14,7 +14,8 @@ import (
 func TestCanary(t *testing.T) {
 	s := settings{publishes: 1, relays: 2, rate: 10, wait: time.Second, share: "50%", seed: 1, only: "a comment|member closes", warm: time.Second}
 	var out bytes.Buffer
-	if _, err := s.run(&out); err != nil {
+	s.Out = &out
+	if _, err := s.run(); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	if !strings.Contains(out.String(), "1 harmless versions and 1 outages, of which ") {

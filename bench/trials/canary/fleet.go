@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/registry"
 	"github.com/penstock/penstock/bench/internal/trial"
 	"github.com/penstock/penstock/internal/testport"
@@ -59,7 +60,7 @@ func newFleet(s *settings, dir string, m *members) (*fleet, error) {
 			f.close()
 			return nil, err
 		}
-		r.daemon = trial.DaemonAt(s.binary, state, "run", "-c", f.url, "--node", r.name, "--state", filepath.Join(state, "state"))
+		r.daemon = trial.DaemonAt(s.Penstock, state, "run", "-c", f.url, "--node", r.name, "--state", filepath.Join(state, "state"))
 		for _, l := range listeners {
 			port, free, err := testport.Reserve()
 			if err != nil {
@@ -74,16 +75,18 @@ func newFleet(s *settings, dir string, m *members) (*fleet, error) {
 			return nil, err
 		}
 	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
-		out, _ := exec.Command(s.binary, "fleet", "status", "--json", "--fleet", f.url).Output()
-		if strings.Count(string(out), `"state": "ready"`) == s.relays {
-			return f, nil
+	err = proc.Until("the relays to be ready", time.Minute, 200*time.Millisecond, func() error {
+		out, _ := exec.Command(s.Penstock, "fleet", "status", "--json", "--fleet", f.url).Output()
+		if strings.Count(string(out), `"state": "ready"`) != s.relays {
+			return fmt.Errorf("%s", out)
 		}
-		if time.Now().After(end) {
-			f.close()
-			return nil, fmt.Errorf("the relays are not ready: %s", out)
-		}
+		return nil
+	})
+	if err != nil {
+		f.close()
+		return nil, err
 	}
+	return f, nil
 }
 
 func (f *fleet) close() {
@@ -100,7 +103,7 @@ func (f *fleet) close() {
 
 // command runs penstock, and returns what it printed, and its exit code.
 func (f *fleet) command(args ...string) (string, int) {
-	cmd := exec.Command(f.s.binary, args...)
+	cmd := exec.Command(f.s.Penstock, args...)
 	cmd.Env = append(os.Environ(), "PENSTOCK_BY=trial")
 	for i, l := range listeners { // to check the text with
 		cmd.Env = append(cmd.Env, fmt.Sprint(l, "=", i+1))
@@ -157,7 +160,7 @@ func (f *fleet) crash(done chan struct{}) {
 		case <-time.After(time.Second):
 		}
 		for _, r := range f.relays {
-			out, _ := exec.Command(f.s.binary, "fleet", "status", "--fleet", f.url, r.name).Output()
+			out, _ := exec.Command(f.s.Penstock, "fleet", "status", "--fleet", f.url, r.name).Output()
 			if !strings.Contains(string(out), "tries the canary") {
 				continue
 			}

@@ -13,19 +13,16 @@ package main
 import (
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"regexp"
 	"time"
 
-	"github.com/penstock/penstock/bench/internal/proc"
-	"github.com/penstock/penstock/bench/internal/report"
 	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // settings are the flags.
 type settings struct {
-	binary    string
+	trial.Run
 	publishes int
 	relays    int
 	rate      float64
@@ -34,12 +31,11 @@ type settings struct {
 	seed      uint64
 	only      string
 	warm      time.Duration
-	file      string
 }
 
 func main() {
 	var s settings
-	flag.StringVar(&s.binary, "penstock", "", "the daemon; default: it is built")
+	s.Flags(flag.CommandLine)
 	flag.IntVar(&s.publishes, "publishes", 50, "versions that are harmless")
 	flag.IntVar(&s.relays, "relays", 6, "relays")
 	flag.Float64Var(&s.rate, "rate", 20, "clients of a relay in a second, on average")
@@ -48,16 +44,10 @@ func main() {
 	flag.Uint64Var(&s.seed, "seed", 1, "seed of the load")
 	flag.StringVar(&s.only, "only", "", "try only harmless versions and outages whose name matches this `REGEXP`")
 	flag.DurationVar(&s.warm, "warm", 10*time.Second, "time before the first version")
-	flag.StringVar(&s.file, "out", "", "also write everything to this `FILE`")
 	flag.Parse()
 	wrong := 0
-	trial.Main("canary", func() error {
-		out, done, err := trial.Output(s.file)
-		if err != nil {
-			return err
-		}
-		defer done()
-		wrong, err = s.run(out)
+	trial.Main("canary", func() (err error) {
+		wrong, err = s.run()
 		return err
 	})
 	if wrong > 0 {
@@ -66,32 +56,23 @@ func main() {
 }
 
 // run does the trial, and returns how many versions ended as they should not.
-func (s *settings) run(out io.Writer) (wrong int, err error) {
+func (s *settings) run() (wrong int, err error) {
 	only, err := regexp.Compile(s.only)
 	if err != nil {
 		return 0, fmt.Errorf("-only: %w", err)
 	}
-	if _, err := proc.RaiseFiles(10_000); err != nil {
-		return 0, err
-	}
-	dir, err := os.MkdirTemp("", "penstock-canary-")
+	end, err := s.Begin(10_000)
 	if err != nil {
 		return 0, err
 	}
-	defer os.RemoveAll(dir)
-	if s.binary, err = trial.Penstock(s.binary, dir); err != nil {
-		return 0, err
-	}
-	if err := report.Machine(out); err != nil {
-		return 0, err
-	}
-	fmt.Fprintf(out, "relays: %d\ncanary: %s\nwait: %v\nrate: %g\n\n", s.relays, s.share, s.wait, s.rate)
-	m, err := newMembers(dir)
+	defer end()
+	fmt.Fprintf(s.Out, "relays: %d\ncanary: %s\nwait: %v\nrate: %g\n\n", s.relays, s.share, s.wait, s.rate)
+	m, err := newMembers(s.Dir)
 	if err != nil {
 		return 0, err
 	}
 	defer m.close()
-	f, err := newFleet(s, dir, m)
+	f, err := newFleet(s, s.Dir, m)
 	if err != nil {
 		return 0, err
 	}
@@ -108,7 +89,7 @@ func (s *settings) run(out io.Writer) (wrong int, err error) {
 			wrong++
 			verdict = "WRONG"
 		}
-		fmt.Fprintf(out, "%-34s %-15s exit %d after %3.0fs; clients %s\n    %s\n", v.name, verdict, code, time.Since(begun).Seconds(), l.counts().since(before), text)
+		fmt.Fprintf(s.Out, "%-34s %-15s exit %d after %3.0fs; clients %s\n    %s\n", v.name, verdict, code, time.Since(begun).Seconds(), l.counts().since(before), text)
 		if code == 0 && !good {
 			f.rollback()
 		}
@@ -127,6 +108,6 @@ func (s *settings) run(out io.Writer) (wrong int, err error) {
 			try(f.outage(o, m), false)
 		}
 	}
-	fmt.Fprintf(out, "\n%d harmless versions and %d outages, of which %d ended as they should not\nclients: %s\n", harmless, tried, wrong, l.counts())
+	fmt.Fprintf(s.Out, "\n%d harmless versions and %d outages, of which %d ended as they should not\nclients: %s\n", harmless, tried, wrong, l.counts())
 	return wrong, nil
 }

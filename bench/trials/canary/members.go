@@ -9,12 +9,12 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/certs"
+	"github.com/penstock/penstock/bench/internal/echo"
 	"github.com/penstock/penstock/internal/testport"
 )
 
@@ -41,12 +41,9 @@ func newMembers(dir string) (*members, error) {
 	if m.wrong, err = authority.Server("wrong", "ecdsa", "other.test"); err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(authority.CA)
-	if err != nil {
+	if m.roots, err = certs.Roots(authority.CA); err != nil {
 		return nil, err
 	}
-	m.roots = x509.NewCertPool()
-	m.roots.AppendCertsFromPEM(text)
 	for name, serve := range map[string]func(net.Conn){
 		"one": answer, "two": answer,
 		"closes":  func(net.Conn) {},
@@ -114,17 +111,10 @@ func (m *members) listen(name string, serve func(net.Conn)) error {
 	m.closers = append(m.closers, l)
 	m.urls[name] = "tcp://" + l.Addr().String()
 	m.all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			m.all.Go(func() {
-				defer c.Close()
-				c.SetDeadline(time.Now().Add(20 * time.Second))
-				serve(c)
-			})
-		}
+		echo.Serve(l, func(c net.Conn) {
+			c.SetDeadline(time.Now().Add(20 * time.Second))
+			serve(c)
+		})
 	})
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/proc"
-	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // A census is what the processes of a daemon have at one moment.
@@ -38,17 +37,16 @@ func (d *daemon) census() (c census, err error) {
 	if c.worker, err = d.worker(); err != nil {
 		return c, err
 	}
-	text, err := d.Get("/metrics")
+	m, err := d.Metrics()
 	if err != nil {
 		return c, err
 	}
-	m := trial.ParseMetrics(text)
-	if c.workerRSS, err = trial.OwnMemory(c.worker); err != nil {
+	if c.workerRSS, err = proc.OwnMemory(c.worker); err != nil {
 		return c, err
 	}
 	c.workerFDs = float64(proc.Files(c.worker))
 	if d.kept {
-		if c.keeperRSS, err = trial.OwnMemory(d.First()); err != nil {
+		if c.keeperRSS, err = proc.OwnMemory(d.First()); err != nil {
 			return c, err
 		}
 		c.keeperFDs = float64(proc.Files(d.First()))

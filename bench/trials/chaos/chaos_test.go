@@ -69,14 +69,14 @@ func TestFaultsAreFound(t *testing.T) {
 					t.Fatal(err)
 				}
 				upstream = pc.LocalAddr().String()
-				w.serveDatagrams(pc)
+				w.serveDatagrams(pc, nil)
 			} else {
 				l, err := net.Listen("tcp", "127.0.0.1:0")
 				if err != nil {
 					t.Fatal(err)
 				}
 				upstream = l.Addr().String()
-				w.serve(l, 0)
+				w.serve(l, 0, nil)
 			}
 			b, addr := startBroken(t, c.network, upstream, c.fault)
 			w.places = []*place{{name: c.fault, network: c.network, addr: addr, upstream: c.network}}

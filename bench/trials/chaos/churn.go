@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/registry"
 )
 
@@ -188,7 +189,7 @@ func (c *churn) newEndpoint(s *service) (*endpoint, error) {
 		}
 		conn.(*net.UDPConn).SetReadBuffer(4 << 20)
 		e.addr = conn.LocalAddr().String()
-		c.w.serveDatagramsAt(conn, e)
+		c.w.serveDatagrams(conn, e)
 		return e, nil
 	}
 	l, err := net.Listen("tcp", c.host+":0")
@@ -196,7 +197,7 @@ func (c *churn) newEndpoint(s *service) (*endpoint, error) {
 		return nil, err
 	}
 	e.addr = l.Addr().String()
-	c.w.serveAt(l, 0, e)
+	c.w.serve(l, 0, e)
 	return e, nil
 }
 
@@ -326,19 +327,18 @@ func (c *churn) start(d *daemon) error {
 			m.pending = &change{at: time.Now()}
 		}
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(20 * ms) {
+	err := proc.Until("the relay to know all members", patience, 20*ms, func() error {
 		pending, err := c.look()
-		if err == nil && pending == 0 {
-			c.delays = nil
-			for _, s := range c.services {
-				s.shown = 0
-			}
-			return nil
+		if err == nil && pending > 0 {
+			err = fmt.Errorf("%d are not known", pending)
 		}
-		if time.Now().After(end) {
-			return errors.Join(err, fmt.Errorf("%d members are not known after %v", pending, patience))
-		}
+		return err
+	})
+	c.delays = nil
+	for _, s := range c.services {
+		s.shown = 0
 	}
+	return err
 }
 
 // restart kills the registry's server, sees to it that the relay keeps its members, and starts it again.
@@ -413,13 +413,7 @@ func (c *churn) print(out io.Writer) {
 		}
 	}
 	fmt.Fprintf(out, "\n%d members, %d of them removed in the end; the registry was killed and started again %d times\n", endpoints, left, c.restarts)
-	show := func(what string, all []time.Duration) {
-		if n := len(all); n > 0 {
-			slices.Sort(all)
-			fmt.Fprintf(out, "%s: p50 %v, p99 %v, longest %v (of %d)\n", what, all[n/2].Round(ms), all[n*99/100].Round(ms), all[n-1].Round(ms), n)
-		}
-	}
-	show("from a change until the relay shows it", c.delays)
-	show("from a change right after the server's start", c.later)
+	printWaits(out, "from a change until the relay shows it", c.delays)
+	printWaits(out, "from a change right after the server's start", c.later)
 	fmt.Fprintf(out, "%d changes were followed by another one of the same member before the relay showed them\n", c.replaced)
 }

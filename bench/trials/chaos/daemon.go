@@ -11,13 +11,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/trial"
 )
 
@@ -110,24 +111,24 @@ func (o options) listen(w *world) error {
 		if err != nil {
 			return err
 		}
-		w.serve(l, header)
+		w.serve(l, header, nil)
 	}
 	l, err := net.Listen("unix", filepath.Join(o.dir, "upstream"))
 	if err != nil {
 		return err
 	}
-	w.serve(l, 0)
+	w.serve(l, 0, nil)
 	udp, err := net.ListenPacket("udp", o.upstream(0))
 	if err != nil {
 		return err
 	}
 	udp.(*net.UDPConn).SetReadBuffer(4 << 20)
-	w.serveDatagrams(udp)
+	w.serveDatagrams(udp, nil)
 	gram, err := net.ListenPacket("unixgram", filepath.Join(o.dir, "upstream-gram"))
 	if err != nil {
 		return err
 	}
-	w.serveDatagrams(gram)
+	w.serveDatagrams(gram, nil)
 	return nil
 }
 
@@ -156,26 +157,11 @@ func (d *daemon) worker() (int, error) {
 	if !d.kept {
 		return d.First(), nil
 	}
-	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", d.First()))
-	if err != nil {
-		return 0, err
-	}
-	youngest := 0
-	for _, name := range tasks {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			continue // a thread that has ended
-		}
-		for _, f := range strings.Fields(string(b)) {
-			if pid, err := strconv.Atoi(f); err == nil && trial.Alive(pid) {
-				youngest = max(youngest, pid)
-			}
-		}
-	}
-	if youngest == 0 {
+	alive := slices.DeleteFunc(proc.Tree(d.First())[1:], func(pid int) bool { return !proc.Alive(pid) })
+	if len(alive) == 0 {
 		return 0, errors.New("the keeper has no worker")
 	}
-	return youngest, nil
+	return slices.Max(alive), nil
 }
 
 // executes reports whether a child of the keeper executes its own binary. Before, its memory is the
@@ -205,25 +191,11 @@ func (d *daemon) killWorker(w *world, sig syscall.Signal) error {
 	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
 		return err
 	}
-	if err := waitDead(fd); err != nil {
+	if err := proc.WaitDead(fd, patience); err != nil {
 		return fmt.Errorf("worker %d, %v: %w", pid, sig, err)
 	}
 	w.died(number, time.Now())
 	return nil
-}
-
-// waitDead waits until the process of a pidfd has ended.
-func waitDead(fd int) error {
-	for end := time.Now().Add(patience); time.Now().Before(end); {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 1000)
-		if n == 1 {
-			return nil
-		}
-		if err != nil && err != unix.EINTR {
-			return err
-		}
-	}
-	return fmt.Errorf("it is alive after %v", patience)
 }
 
 // stop ends the daemon as an operator does, and returns its exit code.

@@ -84,11 +84,8 @@ func (w *world) arrive(f *datagramFlow, number uint64, from string, at *endpoint
 	}
 }
 
-// serveDatagrams answers every datagram with one of the same length.
-func (w *world) serveDatagrams(conn net.PacketConn) { w.serveDatagramsAt(conn, nil) }
-
-// serveDatagramsAt does so for a member of a registry.
-func (w *world) serveDatagramsAt(conn net.PacketConn, at *endpoint) {
+// serveDatagrams answers every datagram with one of the same length, at an upstream that may be a member of a registry.
+func (w *world) serveDatagrams(conn net.PacketConn, at *endpoint) {
 	w.closers = append(w.closers, conn)
 	w.upstreams.Go(func() {
 		b := make([]byte, 2048)

@@ -102,7 +102,7 @@ func main() {
 	s.interrupt = make(chan os.Signal, 1)
 	signal.Notify(s.interrupt, os.Interrupt)
 	good, err := s.run(os.Stdout)
-	trial.EndAll()
+	proc.EndAll()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
 		os.Exit(1)

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock/penstock/bench/internal/trial"
+	"github.com/penstock/penstock/bench/internal/admin"
 )
 
 // watcher scrapes the daemon and sees to it that no counter decreases.
@@ -27,7 +27,7 @@ type watcher struct {
 	mu      sync.Mutex
 	most    map[string]float64
 	told    map[string]bool // metrics of which a decrease was told
-	last    trial.Metrics
+	last    admin.Metrics
 	scrapes int
 	failed  int
 }
@@ -49,7 +49,7 @@ func watch(w *world, d *daemon, churn bool) *watcher {
 
 // scrape takes one scrape; while there is no worker it fails, which is counted.
 func (t *watcher) scrape() error {
-	text, err := t.d.Get("/metrics")
+	m, err := t.d.Metrics()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil {
@@ -57,9 +57,9 @@ func (t *watcher) scrape() error {
 		return err
 	}
 	t.scrapes++
-	t.last = trial.ParseMetrics(text)
+	t.last = m
 	for series, v := range t.last.Values {
-		if !t.last.Grows[series] || trial.Label(series, "member") != "" && (t.churn || t.changing[trial.Label(series, "listener")] || t.changing[trial.Label(series, "group")]) {
+		if !t.last.Grows[series] || admin.Label(series, "member") != "" && (t.churn || t.changing[admin.Label(series, "listener")] || t.changing[admin.Label(series, "group")]) {
 			continue
 		}
 		if most, ok := t.most[series]; ok && v < most {
@@ -78,7 +78,7 @@ func (t *watcher) scrape() error {
 // has ended and is open, for each listener.
 func (t *watcher) balance() error {
 	<-t.done
-	var m trial.Metrics
+	var m admin.Metrics
 	streams := func(yield func(*place, float64) bool) {
 		open := m.Sum("penstock_flows_open", "listener")
 		for _, p := range t.w.places {

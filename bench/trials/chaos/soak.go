@@ -17,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock/penstock/bench/internal/trial"
+	"github.com/penstock/penstock/bench/internal/admin"
 )
 
 // A soak is long phases in which nothing dies, with short ones between them in which the worker is killed and upgraded.
@@ -122,7 +122,7 @@ func (k *soak) listen() error {
 		if err != nil {
 			return err
 		}
-		k.w.serve(l, 0)
+		k.w.serve(l, 0, nil)
 	}
 	return nil
 }
@@ -247,7 +247,7 @@ func (k *soak) change(ctx context.Context) {
 		}
 		var err error
 		for end := time.Now().Add(patience); ctx.Err() == nil; wait(ctx, 100*ms) {
-			if err = act(); err == nil || !errors.Is(err, trial.ErrNoWorker) || time.Now().After(end) {
+			if err = act(); err == nil || !errors.Is(err, admin.ErrNoWorker) || time.Now().After(end) {
 				break
 			}
 			k.mu.Lock()
@@ -285,7 +285,7 @@ func (k *soak) changeMember() error {
 	start := time.Now()
 	err := k.changeListed()
 	if err != nil && k.w.kills.between(start, time.Time{}, 0) {
-		return errors.Join(trial.ErrNoWorker, err)
+		return errors.Join(admin.ErrNoWorker, err)
 	}
 	return err
 }

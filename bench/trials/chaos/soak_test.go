@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/trial"
 )
 
@@ -158,7 +159,7 @@ func startLeaky(t *testing.T) *daemon {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Kill)
-	if err := trial.Wait("its metrics", patience, func() bool { _, err := d.Get("/metrics"); return err == nil }); err != nil {
+	if err := proc.Wait("its metrics", patience, func() bool { _, err := d.Get("/metrics"); return err == nil }); err != nil {
 		t.Fatal(err)
 	}
 	return d

@@ -5,10 +5,11 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/penstock/penstock/bench/internal/stat"
 )
 
 // counter is one line of the balance.
@@ -160,12 +161,13 @@ func (t *tally) print() {
 		fmt.Fprintf(t.out, "%15d  %s\n", t.get(c), counterNames[c])
 	}
 	fmt.Fprintln(t.out)
-	show := func(what string, all []time.Duration) {
-		if n := len(all); n > 0 {
-			slices.Sort(all)
-			fmt.Fprintf(t.out, "%s: p50 %v, p99 %v, longest %v (of %d)\n", what, all[n/2].Round(time.Millisecond), all[n*99/100].Round(time.Millisecond), all[n-1].Round(time.Millisecond), n)
-		}
+	printWaits(t.out, "pause of a client, from the kill to its next answer", t.pauses)
+	printWaits(t.out, "pause of the relay, from the kill to the first answer", t.first)
+}
+
+// printWaits prints the percentiles of times, if there are any.
+func printWaits(out io.Writer, what string, all []time.Duration) {
+	if p50, p99, longest := stat.Waits(all); len(all) > 0 {
+		fmt.Fprintf(out, "%s: p50 %v, p99 %v, longest %v (of %d)\n", what, p50.Round(ms), p99.Round(ms), longest.Round(ms), len(all))
 	}
-	show("pause of a client, from the kill to its next answer", t.pauses)
-	show("pause of the relay, from the kill to the first answer", t.first)
 }

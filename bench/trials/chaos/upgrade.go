@@ -133,7 +133,7 @@ func (d *daemon) upgrade(w *world, b program) error {
 	defer cancel()
 	var out []byte
 	for {
-		out, err = exec.CommandContext(ctx, d.Argv[0], "upgrade", "--admin", "unix://"+d.Admin(), "--binary", b.path).CombinedOutput()
+		out, err = exec.CommandContext(ctx, d.Argv[0], "upgrade", "--admin", "unix://"+d.Socket, "--binary", b.path).CombinedOutput()
 		if err == nil || ctx.Err() != nil || !bytes.Contains(out, []byte("another upgrade is under way; nothing was changed")) {
 			break
 		}

@@ -134,11 +134,8 @@ func (w *world) allow(n int) {
 	w.sleep(wait)
 }
 
-// serve accepts the relay's connections at an upstream.
-func (w *world) serve(l net.Listener, header int) { w.serveAt(l, header, nil) }
-
-// serveAt does so for a member of a registry.
-func (w *world) serveAt(l net.Listener, header int, at *endpoint) {
+// serve accepts the relay's connections at an upstream, which may be a member of a registry.
+func (w *world) serve(l net.Listener, header int, at *endpoint) {
 	w.closers = append(w.closers, l)
 	w.upstreams.Go(func() {
 		for {

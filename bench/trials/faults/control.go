@@ -15,7 +15,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/penstock/penstock/bench/internal/trial"
+	"github.com/penstock/penstock/bench/internal/admin"
+	"github.com/penstock/penstock/bench/internal/proc"
 )
 
 // grown returns the counters that are larger than before.
@@ -30,12 +31,12 @@ func grown(before, after map[string]float64) map[string]float64 {
 }
 
 // daemon is the client of penstock's admin listener.
-func (w *world) daemon() *trial.Daemon { return trial.DaemonAt(w.Penstock, w.dir) }
+func (w *world) daemon() *admin.Client { return &admin.Client{Socket: filepath.Join(w.dir, "admin")} }
 
 // reloadPenstock asks for a reload. A configuration that is refused is no error here.
 func reloadPenstock(w *world) error {
 	_, err := w.daemon().Ask(http.MethodPost, "/v1/reload", "{}")
-	if err != nil && !errors.Is(err, trial.ErrNoWorker) {
+	if err != nil && !errors.Is(err, admin.ErrNoWorker) {
 		err = fmt.Errorf("%w: %w", errRefused, err)
 	}
 	return err
@@ -105,14 +106,9 @@ func countHAProxy(w *world) map[string]float64 {
 	return sums
 }
 
-// reloadHAProxy sends SIGUSR2 to the master, again if a signal was lost while it executed itself.
-func reloadHAProxy(w *world) error {
-	return renew(w, syscall.SIGUSR2, false, 5*time.Second)
-}
-
 // renew has a master make new workers.
 func renew(w *world, sig syscall.Signal, once bool, patience time.Duration) error {
-	if trial.Renew(w.service.First(), sig, once, patience) != nil {
+	if proc.Renew(w.service.First(), sig, once, patience) != nil {
 		return errRefused
 	}
 	return nil
@@ -133,9 +129,4 @@ func countNginx(w *world) map[string]float64 {
 		sums["error lines"] = float64(n)
 	}
 	return sums
-}
-
-// reloadNginx sends SIGHUP to the master.
-func reloadNginx(w *world) error {
-	return renew(w, syscall.SIGHUP, true, 3*time.Second)
 }

@@ -66,12 +66,7 @@ func (c *crowd) leave() {
 // holder sends a message, waits for its answer, and then holds the connection. One that is accepted must
 // not be cut off.
 func (w *world) holder(conn net.Conn) {
-	id := w.old.next.Add(1)
-	p := pieces.Get().(*piece)
-	defer pieces.Put(p)
-	conn.Write(preface(wantEcho, id))
-	writeMessage(conn, p, 100, id, pattern.Up, 0)
-	if _, err := readMessage(conn, p, id, pattern.Down, 0); err == nil {
+	if exchange(conn, w.old.next.Add(1), 100) == nil {
 		w.note("holders served", 1)
 		var b [1]byte
 		conn.Read(b[:])
@@ -85,13 +80,8 @@ func (w *world) holder(conn net.Conn) {
 func (w *world) single(patience time.Duration) func(net.Conn) {
 	return func(conn net.Conn) {
 		defer conn.Close()
-		id := w.old.next.Add(1)
-		p := pieces.Get().(*piece)
-		defer pieces.Put(p)
 		conn.SetDeadline(time.Now().Add(patience))
-		conn.Write(preface(wantEcho, id))
-		writeMessage(conn, p, 100, id, pattern.Up, 0)
-		_, err := readMessage(conn, p, id, pattern.Down, 0)
+		err := exchange(conn, w.old.next.Add(1), 100)
 		ne, ok := err.(net.Error)
 		switch {
 		case err == nil:

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/netip"
 	"sync/atomic"
+
+	"github.com/penstock/penstock/bench/internal/echo"
 )
 
 // lie is how a name server fails.
@@ -49,7 +51,7 @@ func newNameServer(host string) (*nameServer, error) {
 		return nil, err
 	}
 	go d.serve()
-	go d.serveTCP(l)
+	go echo.Serve(l, d.serveTCP)
 	return d, nil
 }
 
@@ -110,33 +112,24 @@ func (d *nameServer) garble(q []byte, to netip.AddrPort) {
 }
 
 // serveTCP answers with as many addresses as fit, of which the members are the first.
-func (d *nameServer) serveTCP(l net.Listener) {
+func (d *nameServer) serveTCP(c net.Conn) {
+	var size [2]byte
 	for {
-		c, err := l.Accept()
-		if err != nil {
+		if _, err := io.ReadFull(c, size[:]); err != nil {
 			return
 		}
-		go func() {
-			defer c.Close()
-			var size [2]byte
-			for {
-				if _, err := io.ReadFull(c, size[:]); err != nil {
-					return
-				}
-				q := make([]byte, binary.BigEndian.Uint16(size[:]))
-				if _, err := io.ReadFull(c, q); err != nil || len(q) < 17 {
-					return
-				}
-				addrs := d.addrs(members)
-				if lie(d.lie.Load()) == huge {
-					for i := range 1000 - len(addrs) {
-						addrs = append(addrs, netip.AddrFrom4([4]byte{10, 78, byte(i >> 8), byte(i)}))
-					}
-				}
-				a := answer(q, 0, addrs, false)
-				c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(a))), a...))
+		q := make([]byte, binary.BigEndian.Uint16(size[:]))
+		if _, err := io.ReadFull(c, q); err != nil || len(q) < 17 {
+			return
+		}
+		addrs := d.addrs(members)
+		if lie(d.lie.Load()) == huge {
+			for i := range 1000 - len(addrs) {
+				addrs = append(addrs, netip.AddrFrom4([4]byte{10, 78, byte(i >> 8), byte(i)}))
 			}
-		}()
+		}
+		a := answer(q, 0, addrs, false)
+		c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(a))), a...))
 	}
 }
 

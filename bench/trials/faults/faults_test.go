@@ -12,7 +12,8 @@ import (
 
 // TestMain lets the test binary act as the processes that the program starts.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && child(os.Args[1], os.Args[2]) {
+	if len(os.Args) == 3 && parts[os.Args[1]] != nil {
+		main()
 		return
 	}
 	os.Exit(m.Run())

@@ -6,11 +6,12 @@ import (
 	"errors"
 	"net"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/penstock/penstock/bench/internal/echo"
 	"github.com/penstock/penstock/bench/internal/pattern"
+	"github.com/penstock/penstock/bench/internal/stat"
 )
 
 // newPatience is how long a new client waits for its answer.
@@ -45,18 +46,7 @@ func newNewClients(w *world, network string) *newClients {
 
 // begin makes a client after each pause.
 func (n *newClients) begin(pause time.Duration) {
-	n.all.Go(func() {
-		tick := time.NewTicker(pause)
-		defer tick.Stop()
-		for {
-			select {
-			case <-n.stop:
-				return
-			case <-tick.C:
-			}
-			n.all.Go(n.runOne)
-		}
-	})
+	n.all.Go(func() { echo.Every(pause, n.stop, n.runOne) })
 }
 
 // runOne is one client.
@@ -103,17 +93,7 @@ func (n *newClients) stream(id uint64) (connected bool, err error) {
 	}
 	defer c.Close()
 	c.SetDeadline(end)
-	p := pieces.Get().(*piece)
-	defer pieces.Put(p)
-	if _, err := c.Write(preface(wantEcho, id)); err != nil {
-		return true, err
-	}
-	const size = 200
-	if err := writeMessage(c, p, size, id, pattern.Up, 0); err != nil {
-		return true, err
-	}
-	_, err = readMessage(c, p, id, pattern.Down, 0)
-	return true, err
+	return true, exchange(c, id, 200)
 }
 
 // datagram asks again every second, as clients of datagrams do.
@@ -147,10 +127,8 @@ func (n *newClients) finish() (r newByPhase, back time.Duration) {
 	n.all.Wait()
 	for i, c := range []*clients{&r.Before, &r.During, &r.After} {
 		*c = n.byWho[i]
-		if w := n.waits[i]; len(w) > 0 {
-			slices.Sort(w)
-			c.P50, c.P99, c.Max = inMillis(w[len(w)/2]), inMillis(w[len(w)*99/100]), inMillis(w[len(w)-1])
-		}
+		p50, p99, longest := stat.Waits(n.waits[i])
+		c.P50, c.P99, c.Max = inMillis(p50), inMillis(p99), inMillis(longest)
 	}
 	if n.back == 0 {
 		return r, -time.Millisecond

@@ -5,13 +5,14 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/penstock/penstock/bench/internal/child"
 )
 
 // oomLimit is the limit of the cgroup in which memory is exhausted.
@@ -20,18 +21,16 @@ const oomLimit = 96 << 20
 // exhaust makes a process take the memory of the relay's cgroup, until the kernel has killed one that carries
 // traffic for it. It returns how many were killed.
 func (w *world) exhaust() (kills int, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return 0, err
-	}
 	for _, pid := range w.service.Workers() { // a master may be larger
 		if err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0); err != nil {
 			return 0, err
 		}
 	}
 	group := w.service.launch.Cgroup
-	cmd := exec.Command(self, "hog", group)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd, err := child.Command("hog", group)
+	if err != nil {
+		return 0, err
+	}
 	var said strings.Builder
 	cmd.Stderr = &said
 	if err := cmd.Start(); err != nil {
@@ -52,9 +51,9 @@ func (w *world) exhaust() (kills int, err error) {
 	return kills, nil
 }
 
-// hogMain is the process. It fills half of the cgroup with a file in memory, which makes itself no larger, so that it
+// hog is the child. It fills half of the cgroup with a file in memory, which makes itself no larger, so that it
 // is not the first to be killed, and then takes memory of its own, so that it is the next.
-func hogMain(group string) error {
+func hog(group *string) error {
 	fd, err := unix.MemfdCreate("hog", 0)
 	if err != nil {
 		return err
@@ -63,7 +62,7 @@ func hogMain(group string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte("0"), 0); err != nil {
+	if err := os.WriteFile(filepath.Join(*group, "cgroup.procs"), []byte("0"), 0); err != nil {
 		return err
 	}
 	b := make([]byte, 1<<20)
@@ -72,7 +71,7 @@ func hogMain(group string) error {
 			return err
 		}
 	}
-	for i := 0; oomKills(group) == 0; i += os.Getpagesize() {
+	for i := 0; oomKills(*group) == 0; i += os.Getpagesize() {
 		if i >= len(mine) {
 			return fmt.Errorf("%d MB, and nobody was killed", i>>20)
 		}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/penstock/penstock/bench/internal/pattern"
+	"github.com/penstock/penstock/bench/internal/proc"
 )
 
 // floodKinds are floods of packets.
@@ -111,7 +112,7 @@ var floodKinds = []*kind{
 // amplify sends from addresses of 10.99.0.0/16, which stand for those of victims: they are local here, so
 // that what the relay sends to them can be counted, and nothing is ever sent back.
 func amplify(w *world) error {
-	if err := ip("route add local 10.99.0.0/16 dev lo"); err != nil {
+	if err := proc.IP("route add local 10.99.0.0/16 dev lo"); err != nil {
 		return err
 	}
 	b := make([]byte, 200)

@@ -12,17 +12,13 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/penstock/penstock/bench/internal/certs"
+	"github.com/penstock/penstock/bench/internal/proc"
 )
 
 // hello is the ClientHello of crypto/tls for a name.
-func hello(name string) []byte {
-	a, b := net.Pipe()
-	go tls.Client(a, &tls.Config{ServerName: name, InsecureSkipVerify: true}).Handshake() // it sends to a test, which answers nothing
-	text := make([]byte, 4096)
-	n, _ := b.Read(text)
-	b.Close()
-	return text[:n]
-}
+func hello(name string) []byte { return certs.Hello(&tls.Config{ServerName: name}) }
 
 // nobody expects that nothing of what was no flow reached a member.
 func nobody(o *outcome, v *verdict) {
@@ -118,12 +114,12 @@ var hostileKinds = []*kind{
 		want: "Nobody else notices, and the relay spends little memory on them.",
 		fault: func(w *world) error {
 			const from = "10.77.2.1"
-			if err := ip("addr add " + from + "/32 dev lo"); err != nil {
+			if err := proc.IP("addr add " + from + "/32 dev lo"); err != nil {
 				return err
 			}
 			c := join(w, w.scaled(1000), streamPort, from, func(net.Conn) {})
 			time.Sleep(w.last(time.Second))
-			err := ip("addr del " + from + "/32 dev lo")
+			err := proc.IP("addr del " + from + "/32 dev lo")
 			time.Sleep(w.last(4 * time.Second))
 			c.leave()
 			return err

@@ -4,6 +4,8 @@ package main
 
 import (
 	"time"
+
+	"github.com/penstock/penstock/bench/internal/proc"
 )
 
 // steady is what is done where the place is the fault: nothing, and a reload.
@@ -100,10 +102,10 @@ var placeKinds = []*kind{
 		want: "Flows go on; datagrams that are longer arrive in fragments.",
 		fault: func(w *world) error {
 			set := func(mtu string) error {
-				if err := ip("link set w0 mtu " + mtu); err != nil {
+				if err := proc.IP("link set w0 mtu " + mtu); err != nil {
 					return err
 				}
-				return w.space.run(func() error { return ip("link set r0 mtu " + mtu) })
+				return w.space.run(func() error { return proc.IP("link set r0 mtu " + mtu) })
 			}
 			if err := set("576"); err != nil {
 				return err

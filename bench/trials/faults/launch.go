@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,13 +27,9 @@ type launch struct {
 	Monotonic  time.Duration
 }
 
-// launchMain is the process that sets limits for itself and then becomes the relay.
-func launchMain(text string) error {
+// becomeRelay is what the child does that sets limits for itself and then becomes the relay.
+func becomeRelay(l *launch) error {
 	runtime.LockOSThread() // capabilities are of a thread, and this one becomes the relay
-	var l launch
-	if err := json.Unmarshal([]byte(text), &l); err != nil {
-		return err
-	}
 	path, err := exec.LookPath(l.Argv[0])
 	if err != nil {
 		return err

@@ -14,13 +14,11 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,6 +26,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/bench/internal/child"
+	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/trial"
 )
@@ -46,7 +46,11 @@ type run struct {
 }
 
 func main() {
-	if len(os.Args) == 3 && child(os.Args[1], os.Args[2]) {
+	if is, err := parts.Play(os.Args[1:]); is {
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", os.Args[1], err)
+			os.Exit(1)
+		}
 		return
 	}
 	r := &run{out: os.Stdout}
@@ -63,18 +67,8 @@ func main() {
 	trial.Main("faults", func() error { return r.main(*names, *on, *results, *docs, *from) })
 }
 
-// child acts as one of the processes that the program starts.
-func child(what, text string) bool {
-	act := map[string]func(string) error{"cell": cellMain, "launch": launchMain, "push": pushMain, "hog": hogMain}[what]
-	if act == nil {
-		return false
-	}
-	if err := act(text); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", what, err)
-		os.Exit(1)
-	}
-	return true
-}
+// parts are the children of the program, and those of a cell.
+var parts = child.Parts{"cell": child.Answers(measureCell), "launch": child.Does(becomeRelay), "push": child.Does(pushAll), "hog": child.Does(hog)}
 
 func (r *run) main(names, on, results, docs, from string) (err error) {
 	r.kinds = kinds
@@ -154,10 +148,10 @@ func (r *run) prepare() error {
 		return err
 	}
 	r.relays = slices.DeleteFunc(r.relays, func(l *relay) bool {
-		if l.missing == nil {
+		if l == penstock {
 			return false
 		}
-		err := l.missing()
+		err := peer.Missing(l.name)
 		if err != nil {
 			fmt.Fprintf(r.out, "%s is left out: %v\n", l.name, err)
 		}
@@ -228,24 +222,15 @@ func (r *run) cell(k *kind, l *relay) *outcome {
 		return fail(err)
 	}
 	os.Chmod(dir, 0o755)
-	text, _ := json.Marshal(cell{Kind: k.name, Relay: l.name, Dir: dir, Penstock: r.penstock, Short: r.short})
-	self, err := os.Executable()
+	cmd, err := child.Command("cell", cell{Kind: k.name, Relay: l.name, Dir: dir, Penstock: r.penstock, Short: r.short})
 	if err != nil {
 		return fail(err)
 	}
-	cmd := exec.Command(self, "cell", string(text))
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.SysProcAttr = isolated()
 	start := time.Now()
-	stop := time.AfterFunc(3*time.Minute, func() { cmd.Process.Kill() })
-	err = cmd.Run()
-	stop.Stop()
-	if err == nil {
-		err = json.Unmarshal(stdout.Bytes(), o)
-	}
+	err = child.Run(cmd, 3*time.Minute, o)
 	if err != nil {
-		o.Error, o.Seconds = fmt.Sprintf("%v: %s", err, strings.TrimSpace(stderr.String())), time.Since(start).Seconds()
+		o.Error, o.Seconds = err.Error(), time.Since(start).Seconds()
 	}
 	if r.keep && !o.Held && o.Absent == "" {
 		fmt.Fprintln(r.out, "files:", dir)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/proc"
-	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // A meter looks at the relay's processes all the time.
@@ -52,11 +51,10 @@ func (m *meter) look() {
 	m.deaths()
 	tree := m.w.service.Tree()
 	var memory int64
-	files := 0
+	files := proc.Files(tree...)
 	for _, pid := range tree {
-		kib, _ := trial.OwnMemory(pid)
-		memory += int64(kib)
-		files += proc.Files(pid)
+		kb, _ := proc.OwnMemory(pid)
+		memory += int64(kb)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -80,7 +78,7 @@ func (m *meter) deaths() {
 		return // that is noted already
 	}
 	for pid := range m.workers {
-		if !now[pid] && !trial.Alive(pid) && !m.w.replace.Load() {
+		if !now[pid] && !proc.Alive(pid) && !m.w.replace.Load() {
 			m.w.service.died("a process that carried traffic was killed")
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/pattern"
+	"github.com/penstock/penstock/bench/internal/proc"
 )
 
 // What a client says first is 16 bytes: what it wants, and the number of its flow. A health check says
@@ -139,10 +140,10 @@ func (m *member) wait() {
 }
 
 // vanish takes the address away, so that packets to the member get no answer at all.
-func (m *member) vanish() error { return ip("addr del " + memberIP(m.index) + "/32 dev lo") }
+func (m *member) vanish() error { return proc.IP("addr del " + memberIP(m.index) + "/32 dev lo") }
 
 // appear undoes vanish.
-func (m *member) appear() error { return ip("addr add " + memberIP(m.index) + "/32 dev lo") }
+func (m *member) appear() error { return proc.IP("addr add " + memberIP(m.index) + "/32 dev lo") }
 
 func (m *member) accept(ln net.Listener) {
 	for {

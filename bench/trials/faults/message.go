@@ -60,3 +60,17 @@ func readMessage(c net.Conn, p *piece, id uint64, d pattern.Direction, offset in
 	}
 	return int(n), nil
 }
+
+// exchange asks for an echo, and checks it.
+func exchange(c net.Conn, id uint64, size int) error {
+	p := pieces.Get().(*piece)
+	defer pieces.Put(p)
+	if _, err := c.Write(preface(wantEcho, id)); err != nil {
+		return err
+	}
+	if err := writeMessage(c, p, size, id, pattern.Up, 0); err != nil {
+		return err
+	}
+	_, err := readMessage(c, p, id, pattern.Down, 0)
+	return err
+}

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"runtime"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/penstock/penstock/bench/internal/proc"
 )
 
 // Addresses of the two namespaces. Members and clients are behind the relay's gateway, not on its link:
@@ -23,13 +23,12 @@ const (
 func memberIP(i int) string { return fmt.Sprintf("10.77.1.%d", i+1) }
 
 const (
-	streamPort   = 7000 // also of datagrams
-	proxyPort    = 7001
-	sniPort      = 7002
-	adminPort    = 7003 // of nginx, whose status is HTTP
-	memberPort   = 9000
-	syslogPort   = 514
-	relayLinkMTU = 1500
+	streamPort = 7000 // also of datagrams
+	proxyPort  = 7001
+	sniPort    = 7002
+	adminPort  = 7003 // of nginx, whose status is HTTP
+	memberPort = 9000
+	syslogPort = 514
 )
 
 func relayAddr(port int) string { return fmt.Sprintf("%s:%d", relayIP, port) }
@@ -68,37 +67,17 @@ func (s *space) run(f func() error) error {
 	return <-done
 }
 
-// ip runs ip(8) with each line as its arguments.
-func ip(lines ...string) error {
-	for _, line := range lines {
-		if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
-			return fmt.Errorf("ip %s: %w: %s", line, err, strings.TrimSpace(string(out)))
-		}
-	}
-	return nil
-}
-
-// sysctls are those of both namespaces. Enough ports, and no limit of the kernel below those of relays.
+// sysctls are those of both namespaces: enough ports, and no limit of the kernel below those of relays.
 func sysctls() error {
-	for path, value := range map[string]string{
-		"net/ipv4/ip_local_port_range": "1024 65535",
-		"net/ipv4/tcp_max_tw_buckets":  "1048576",
-		"net/core/somaxconn":           "4096",
-		"net/ipv4/conf/all/rp_filter":  "0",
-	} {
-		if err := os.WriteFile("/proc/sys/"+path, []byte(value), 0); err != nil {
-			return err
-		}
+	if err := proc.SetUp(); err != nil {
+		return err
 	}
-	return nil
+	return os.WriteFile("/proc/sys/net/ipv4/conf/all/rp_filter", []byte("0"), 0)
 }
 
 // wire connects this process' namespace and the relay's: by a pair of devices, or by a link in user space.
 func wire(s *space, n needs) (*link, error) {
 	if err := sysctls(); err != nil {
-		return nil, err
-	}
-	if err := ip("link set lo up"); err != nil {
 		return nil, err
 	}
 	var l *link
@@ -107,7 +86,7 @@ func wire(s *space, n needs) (*link, error) {
 		if l, err = newLink(s); err != nil {
 			return nil, err
 		}
-	} else if err := ip("link add w0 type veth peer name r0", fmt.Sprintf("link set r0 netns %d", s.tid)); err != nil {
+	} else if err := proc.IP("link add w0 type veth peer name r0", fmt.Sprintf("link set r0 netns %d", s.tid)); err != nil {
 		return nil, err
 	}
 	here := []string{"addr add " + worldIP + "/24 dev w0", "link set w0 up"}
@@ -117,13 +96,13 @@ func wire(s *space, n needs) (*link, error) {
 	if n.Wild {
 		here = append(here, "route add local 10.78.0.0/16 dev lo")
 	}
-	if err := ip(here...); err != nil {
+	if err := proc.IP(here...); err != nil {
 		return nil, err
 	}
 	return l, s.run(func() error {
-		if err := ip("link set lo up", "addr add "+relayIP+"/24 dev r0", "link set r0 up", "route add default via "+worldIP); err != nil {
+		if err := sysctls(); err != nil {
 			return err
 		}
-		return sysctls()
+		return proc.IP("addr add "+relayIP+"/24 dev r0", "link set r0 up", "route add default via "+worldIP)
 	})
 }

@@ -8,12 +8,12 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/pattern"
+	"github.com/penstock/penstock/bench/internal/stat"
 )
 
 // oldFlows are the flows that are there before the fault, and know each of their bytes.
@@ -312,9 +312,7 @@ func (o *oldFlows) finish(hit map[int]bool, from time.Time, still map[uint64]boo
 		r.Sent, r.Answered = r.Sent+f.asked, r.Answered+f.answered
 		waits = append(waits, f.waits...)
 	}
-	slices.Sort(waits)
-	if n := len(waits); n > 0 {
-		r.P99 = inMillis(waits[n*99/100])
-	}
+	_, p99, _ := stat.Waits(waits)
+	r.P99 = inMillis(p99)
 	return r
 }

@@ -5,12 +5,14 @@ package main
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/penstock/penstock/bench/internal/stat"
 )
 
 // ms is a time in milliseconds in JSON.
 type millis float64
 
-func inMillis(d time.Duration) millis { return millis(float64(d.Microseconds()) / 1000) }
+func inMillis(d time.Duration) millis { return millis(stat.Millis(d)) }
 func (m millis) D() time.Duration     { return time.Duration(float64(m) * float64(time.Millisecond)) }
 func (m millis) round() time.Duration { return roundTime(m.D()) }
 func roundTime(d time.Duration) time.Duration {

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"sync/atomic"
-	"syscall"
+
+	"github.com/penstock/penstock/bench/internal/child"
 )
 
 // A push is clients that send as much as they can, in a process of their own: in the process that measures,
@@ -28,53 +28,40 @@ type pushed struct {
 
 // push begins a push, and returns when all clients have tried to connect. They end with leave.
 func (w *world) push(p push) (leave func() error, err error) {
-	self, err := os.Executable()
+	cmd, err := child.Command("push", p)
 	if err != nil {
 		return nil, err
 	}
-	text, _ := json.Marshal(p)
-	cmd := exec.Command(self, "push", string(text))
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	in, err := cmd.StdinPipe()
+	c, err := child.Start(cmd)
 	if err != nil {
 		return nil, err
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	w.service.helper.Store(int64(cmd.Process.Pid))
-	answers := json.NewDecoder(out)
+	w.service.helper.Store(int64(c.PID))
+	line, err := c.Line()
 	var said pushed
-	if err := answers.Decode(&said); err != nil {
-		cmd.Process.Kill()
-		return nil, fmt.Errorf("clients that push: %w: %w", err, cmd.Wait())
+	if err == nil {
+		err = json.Unmarshal([]byte(line), &said)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("clients that push: %w", err)
 	}
 	w.note("of a crowd, connected", said.Connected)
 	if said.Failed > 0 {
 		w.note("of a crowd, not connected", said.Failed)
 	}
 	return func() error {
-		in.Close()
-		err := answers.Decode(&said)
-		cmd.Process.Kill()
-		cmd.Wait()
+		line, err := c.End()
+		if err == nil {
+			err = json.Unmarshal([]byte(line), &said)
+		}
 		w.service.helper.Store(0)
 		w.note("of a crowd, MB taken", said.MB)
 		return err
 	}, nil
 }
 
-// pushMain is the process. It ends when its standard input does.
-func pushMain(text string) error {
-	var p push
-	if err := json.Unmarshal([]byte(text), &p); err != nil {
-		return err
-	}
+// pushAll is the child. It ends when its standard input does.
+func pushAll(p *push) error {
 	w := &world{notes: make(map[string]float64)}
 	var taken atomic.Int64
 	join(w, p.Clients, streamPort, "", pusher(p.Want, p.Most, &taken))

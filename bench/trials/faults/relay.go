@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/peer"
-	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // A relay is a program that faults are done to.
@@ -20,8 +19,7 @@ type relay struct {
 	note string
 	udp  bool // it relays datagrams
 
-	missing func() error
-	version []string // the command that prints it
+	version []string // the command that prints it; nil: the daemon's
 
 	// config returns the configuration for a fault, or why there can be none.
 	config func(s *setup) (text, absent string)
@@ -121,7 +119,6 @@ var penstock = &relay{
 // as its manual advises; health checks, retries and timeouts are those of the others.
 var haproxy = &relay{
 	name: "haproxy", note: "haproxy -W, TCP only",
-	missing: func() error { return trial.Installed("haproxy") },
 	version: []string{"haproxy", "-v"},
 	file:    "haproxy.cfg",
 	argv: func(s *setup) []string {
@@ -173,7 +170,7 @@ var haproxy = &relay{
 		}
 		return b.String(), ""
 	},
-	reload:   reloadHAProxy,
+	reload:   func(w *world) error { return renew(w, syscall.SIGUSR2, false, 5*time.Second) }, // again if a signal was lost while it executed itself
 	nudge:    func(w *world) { syscall.Kill(w.service.First(), syscall.SIGUSR2) },
 	counters: countHAProxy,
 }
@@ -181,13 +178,6 @@ var haproxy = &relay{
 // nginx has two workers. Its upstreams are checked by the flows alone: that is what the free version has.
 var nginx = &relay{
 	name: "nginx", note: "stream module, 2 workers", udp: true,
-	missing: func() error {
-		if err := trial.Installed("nginx"); err != nil {
-			return err
-		}
-		_, err := peer.StreamModule()
-		return err
-	},
 	version: []string{"nginx", "-v"},
 	file:    "nginx.conf",
 	argv: func(s *setup) []string {
@@ -253,7 +243,7 @@ var nginx = &relay{
 		fmt.Fprintf(&b, "}\n")
 		return b.String(), ""
 	},
-	reload:   reloadNginx,
+	reload:   func(w *world) error { return renew(w, syscall.SIGHUP, true, 3*time.Second) },
 	nudge:    func(w *world) { syscall.Kill(w.service.First(), syscall.SIGHUP) },
 	counters: countNginx,
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,8 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/bench/internal/child"
 	"github.com/penstock/penstock/bench/internal/proc"
-	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // restartAfter is how long the service manager waits before it starts a relay again, as systemd does.
@@ -22,7 +21,7 @@ const restartAfter = 100 * time.Millisecond
 
 // A service is a relay that is started again when its first process has ended.
 type service struct {
-	trial.Process
+	proc.Process
 	launch launch
 	helper atomic.Int64 // a process that is not the relay's: see push and exhaust
 
@@ -33,16 +32,12 @@ type service struct {
 
 // newService returns a relay that is not started yet.
 func newService(w *world, l launch, out *os.File) (*service, error) {
-	text, err := json.Marshal(l)
+	cmd, err := child.Command("launch", l)
 	if err != nil {
 		return nil, err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	v := &service{launch: l, Process: trial.Process{
-		Argv: []string{self, "launch", string(text)}, Dir: w.dir, Out: out, Again: true, After: restartAfter,
+	v := &service{launch: l, Process: proc.Process{
+		Argv: cmd.Args, Dir: w.dir, Out: out, Again: true, After: restartAfter,
 		Attr:  syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS},
 		Start: func(cmd *exec.Cmd) error { return w.space.run(cmd.Start) },
 	}}

@@ -8,11 +8,11 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/report"
 )
 
@@ -138,15 +138,10 @@ func (r *run) about() string {
 		parts = append(parts, "load before: "+strings.Fields(string(b))[0])
 	}
 	for _, l := range r.relays {
-		argv := l.version
-		if argv == nil {
-			argv = []string{r.penstock, "version"}
-		}
-		out, _ := exec.Command(argv[0], argv[1:]...).CombinedOutput()
-		line, _, _ := strings.Cut(string(out), "\n")
 		if l == penstock {
-			line = "" // the commit is there
+			continue // the commit is there
 		}
+		line, _ := peer.FirstLine(l.version)
 		line, _, _ = strings.Cut(strings.TrimPrefix(line, "nginx version: "), " - ")
 		if line != "" {
 			parts = append(parts, strings.TrimSpace(line))

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -17,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/penstock/penstock/bench/internal/pattern"
 	"github.com/penstock/penstock/bench/internal/peer"
+	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/trial"
 )
 
@@ -117,12 +116,9 @@ func (w *world) hits(members ...int) {
 	}
 }
 
-// cellMain measures, and prints the outcome as JSON.
-func cellMain(text string) error {
-	w := &world{began: time.Now(), over: make(chan struct{}), hit: make(map[int]bool), notes: make(map[string]float64)}
-	if err := json.Unmarshal([]byte(text), &w.cell); err != nil {
-		return err
-	}
+// measureCell is what the process of a cell does.
+func measureCell(c *cell) (*outcome, error) {
+	w := &world{cell: *c, began: time.Now(), over: make(chan struct{}), hit: make(map[int]bool), notes: make(map[string]float64)}
 	w.dir, w.k, w.r = w.Dir, findKind(w.Kind), findRelay(w.Relay)
 	o := &outcome{Kind: w.Kind, Relay: w.Relay}
 	err := w.measure(o)
@@ -137,8 +133,7 @@ func cellMain(text string) error {
 	}
 	o.Seconds = time.Since(w.began).Seconds()
 	o.judge(w.k, w.r, w.Short)
-	fmt.Println(o.json())
-	return nil
+	return o, nil
 }
 
 func (w *world) measure(o *outcome) error {
@@ -215,15 +210,13 @@ func (w *world) measure(o *outcome) error {
 
 // settled waits until penstock's keeper holds the old flows, which it does once they are a second old.
 func (w *world) settled(flows int) error {
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	return proc.Until("the keeper to hold the old flows", patience, 20*time.Millisecond, func() error {
 		n, err := peer.Settled(filepath.Join(w.dir, "admin"))
-		if err == nil && n >= int64(flows) {
-			return nil
+		if err == nil && n < int64(flows) {
+			err = fmt.Errorf("it holds %d of %d", n, flows)
 		}
-		if time.Now().After(end) {
-			return fmt.Errorf("the keeper holds %d flows after %v, want %d: %w", n, patience, flows, err)
-		}
-	}
+		return err
+	})
 }
 
 // mountProc makes /proc that of this process' namespace.
@@ -350,17 +343,7 @@ func (w *world) serves() error {
 		}
 		defer c.Close()
 		c.SetDeadline(time.Now().Add(2 * time.Second))
-		id := w.old.next.Add(1)
-		if _, err := c.Write(preface(wantEcho, id)); err != nil {
-			return err
-		}
-		p := pieces.Get().(*piece)
-		defer pieces.Put(p)
-		if err := writeMessage(c, p, 100, id, pattern.Up, 0); err != nil {
-			return err
-		}
-		_, err = readMessage(c, p, id, pattern.Down, 0)
-		return err
+		return exchange(c, w.old.next.Add(1), 100)
 	}
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		err := ask()

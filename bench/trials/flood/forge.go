@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,10 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
-	"strconv"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/net/ipv4"
@@ -59,27 +55,22 @@ func kindNames() (names []string) {
 	return names
 }
 
-// forge sends datagrams from forged addresses until its standard input ends, and prints how many it
-// has sent: forge KIND RATE SIZE ADDRESS.
-func forge(args []string) error {
+// A forgery is what the child that forges is told.
+type forgery struct {
+	Kind       string
+	Rate, Size int
+	To         netip.AddrPort
+}
+
+// forge sends datagrams from forged addresses until its standard input ends, and prints how many it has sent.
+func forge(f *forgery) error {
 	var source func(r *rand.Rand) uint32
 	for _, k := range kinds {
-		if k.name == args[0] {
+		if k.name == f.Kind {
 			source = k.source
 		}
 	}
-	rate, err := strconv.Atoi(args[1])
-	if err != nil {
-		return err
-	}
-	size, err := strconv.Atoi(args[2])
-	if err != nil {
-		return err
-	}
-	to, err := netip.ParseAddrPort(args[3])
-	if err != nil {
-		return err
-	}
+	rate, size, to := f.Rate, f.Size, f.To
 	c, err := net.ListenPacket("ip4:udp", "0.0.0.0")
 	if err != nil {
 		return err
@@ -133,54 +124,13 @@ func forge(args []string) error {
 		}
 		sent += n
 	}
-	_, err = fmt.Println(sent, time.Since(start).Seconds())
+	_, err = fmt.Println(sent)
 	return err
 }
 
-// A process is a child that prints a line.
-type process struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
-}
-
-func begin(args ...string) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	p := &process{cmd: exec.Command(self, args...)}
-	p.cmd.Stderr = os.Stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	p.out = bufio.NewReader(out)
-	return p, p.cmd.Start()
-}
-
-func (p *process) kill() {
-	p.cmd.Process.Kill()
-	p.cmd.Wait()
-}
-
-// end ends a forger, and returns how many datagrams it has sent.
-func (p *process) end() (sent int, err error) {
-	p.in.Close()
-	if _, err := fmt.Fscan(p.out, &sent); err != nil {
-		p.kill()
-		return 0, fmt.Errorf("the forger: %w", err)
-	}
-	return sent, p.cmd.Wait()
-}
-
 // echo is the upstream, in its own process.
-func echo(address string) error {
-	ua, err := net.ResolveUDPAddr("udp4", address)
+func echo(address *string) error {
+	ua, err := net.ResolveUDPAddr("udp4", *address)
 	if err != nil {
 		return err
 	}

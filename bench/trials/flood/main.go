@@ -15,22 +15,21 @@ package main
 import (
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/bench/internal/child"
 	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/proc"
-	"github.com/penstock/penstock/bench/internal/report"
 	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // A bench is what was asked for on the command line. A child gets the same, as JSON.
 type bench struct {
-	Penstock string // the program
+	trial.Run
 	Flows    int
 	Every    time.Duration // between datagrams of a session
 	New      int           // honest new clients a second, of each sort
@@ -41,23 +40,18 @@ type bench struct {
 	Replies  int
 	Engine   string // more keys of the engine
 	Listener string // more keys of the listener
-	Profile  string // folder for profiles of the relay
 
 	Relay, Kind string // of the round that a child runs
 	Rate        int
 }
 
+// parts are the children of the program, and those of a round.
+var parts = child.Parts{"round": child.Answers(runRound), "echo": child.Does(echo), "forge": child.Does(forge)}
+
 func main() {
 	trial.Main("flood", func() error {
-		if len(os.Args) > 1 {
-			switch os.Args[1] {
-			case "round":
-				return trial.InRound(os.Args[2], child)
-			case "echo":
-				return echo(os.Args[2])
-			case "forge":
-				return forge(os.Args[2:])
-			}
+		if is, err := parts.Play(os.Args[1:]); is {
+			return err
 		}
 		return command()
 	})
@@ -69,8 +63,7 @@ func command() error {
 	relays := flag.String("relays", "penstock,nginx,nginx-rcvbuf", "relays")
 	kinds := flag.String("kinds", "all", "where the flood's datagrams come from: "+strings.Join(kindNames(), ", "))
 	rates := flag.String("rates", "5000,20000,60000,120000", "datagrams of the flood per second")
-	out := flag.String("out", "", "also write the output to this file")
-	flag.StringVar(&b.Penstock, "penstock", "", "the penstock to measure; built from this checkout unless given")
+	b.Flags(flag.CommandLine)
 	flag.IntVar(&b.Flows, "flows", 200, "old flows")
 	flag.DurationVar(&b.Every, "every", 100*time.Millisecond, "time between the datagrams of a session")
 	flag.IntVar(&b.New, "new", 20, "new clients per second of known networks, and as many of quiet ones")
@@ -81,34 +74,23 @@ func command() error {
 	flag.IntVar(&b.Replies, "replies", 0, "a flow ends after this many replies to each datagram; 0: never")
 	flag.StringVar(&b.Engine, "engine", "", "further keys of penstock's engine, such as \"max-new-flows: 500\"")
 	flag.StringVar(&b.Listener, "listener", "", "further keys of penstock's listener, such as \"amplification: 3\"")
-	flag.StringVar(&b.Profile, "profile", "", "folder for profiles of each relay during the flood, made with perf(1)")
 	flag.Parse()
 	for kind := range strings.SplitSeq(*kinds, ",") {
 		if !slices.Contains(kindNames(), kind) {
 			return fmt.Errorf("kind %q: allowed: %s", kind, strings.Join(kindNames(), ", "))
 		}
 	}
-	dir, err := os.MkdirTemp("", "penstock-flood-")
+	end, err := b.Begin(60_000)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	if b.Penstock, err = trial.Penstock(b.Penstock, dir); err != nil {
-		return err
-	}
-	w, done, err := trial.Output(*out)
-	if err != nil {
-		return err
-	}
-	defer done()
-	return b.run(w, strings.Split(*relays, ","), strings.Split(*kinds, ","), strings.Split(*rates, ","), *rounds)
+	defer end()
+	return b.run(strings.Split(*relays, ","), strings.Split(*kinds, ","), strings.Split(*rates, ","), *rounds)
 }
 
 // run runs all rounds, the relays in turn, and prints a line for each, and the table of medians.
-func (b *bench) run(out io.Writer, relays, kinds, rates []string, rounds int) error {
-	if err := report.Machine(out); err != nil {
-		return err
-	}
+func (b *bench) run(relays, kinds, rates []string, rounds int) error {
+	out := b.Out
 	fmt.Fprintf(out, "rounds: %d\nold-flows: %d\nevery: %v\nnew-clients: 2 x %d/s\ncalm: %v\nflood: %v\nsize: %d\nloops: %d\nreplies: %d\nengine: {%s}\nlistener: {%s}\n",
 		rounds, b.Flows, b.Every, b.New, b.Calm, b.Flood, b.Size, b.Loops, b.Replies, b.Engine, b.Listener)
 	peers, err := peer.Pick(peer.All(peer.Binaries{Penstock: b.Penstock}), strings.Join(relays, ","))
@@ -119,11 +101,9 @@ func (b *bench) run(out io.Writer, relays, kinds, rates []string, rounds int) er
 		if err := p.Missing(); err != nil {
 			return fmt.Errorf("%s: %w", p.Name, err)
 		}
-		version, err := p.Version()
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(out, "%s: %s (%s)\n", p.Name, version, p.Note)
+	}
+	if err := peer.Describe(out, peers); err != nil {
+		return err
 	}
 	var all []result
 	for round := range rounds {
@@ -151,12 +131,12 @@ func (b *bench) run(out io.Writer, relays, kinds, rates []string, rounds int) er
 
 // round runs one round in a child process, in a network namespace of its own.
 func (b *bench) round() (res result, err error) {
-	err = trial.Round("round", b, "", false, &res)
+	err = trial.Round("round", b, proc.Place{}, &res)
 	return res, err
 }
 
-// child runs one round.
-func child(b *bench) (res result, err error) {
+// runRound runs one round.
+func runRound(b *bench) (res result, err error) {
 	if _, err := proc.RaiseFiles(60_000); err != nil {
 		return res, err
 	}

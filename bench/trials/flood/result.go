@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/penstock/penstock/bench/internal/stat"
 )
 
 // result is what one round has shown.
@@ -59,15 +61,9 @@ func (r *result) count(cs *clients) {
 			r.Served[c.sort]++
 		}
 	}
-	if len(took) == 0 {
-		return
-	}
 	slices.Sort(took)
-	at := func(share float64) time.Duration { return took[int(share*float64(len(took)-1))] }
-	r.P50, r.P99, r.Last = at(0.5), at(0.99), at(1)
+	r.P50, r.P99, r.Last = stat.Rank(took, 0.5), stat.Rank(took, 0.99), stat.Rank(took, 1)
 }
-
-func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 func share(part, all int) float64 {
 	if all == 0 {
@@ -84,7 +80,7 @@ func (r *result) line() string {
 		value float64
 		unit  string
 	}{
-		{float64(r.Forged) / r.Flood.Seconds(), "forged/s"}, {share(r.Lost, r.Sent), "old-lost-%"}, {ms(r.P50), "p50-ms"}, {ms(r.P99), "p99-ms"}, {ms(r.Last), "max-ms"},
+		{float64(r.Forged) / r.Flood.Seconds(), "forged/s"}, {share(r.Lost, r.Sent), "old-lost-%"}, {stat.Millis(r.P50), "p50-ms"}, {stat.Millis(r.P99), "p99-ms"}, {stat.Millis(r.Last), "max-ms"},
 		{float64(r.Wrong), "wrong"}, {share(r.First[known], r.New[known]), "known-first-%"}, {share(r.Served[known], r.New[known]), "known-served-%"},
 		{share(r.First[quiet], r.New[quiet]), "quiet-first-%"}, {share(r.Served[quiet], r.New[quiet]), "quiet-served-%"}, {100 * r.CPU.Seconds() / r.Flood.Seconds(), "cpu-%"},
 	} {
@@ -124,19 +120,12 @@ func table(out io.Writer, all []result) {
 		by[k] = append(by[k], r)
 	}
 	for _, k := range rows {
-		of := func(value func(r *result) float64) float64 {
-			var values []float64
-			for i := range by[k] {
-				values = append(values, value(&by[k][i]))
-			}
-			slices.Sort(values)
-			return values[len(values)/2]
-		}
+		of := func(value func(r result) float64) float64 { return stat.Middle(stat.Of(by[k], value)) }
 		served := func(sort int) string {
-			return fmt.Sprintf("%.0f, %.0f", of(func(r *result) float64 { return share(r.First[sort], r.New[sort]) }), of(func(r *result) float64 { return share(r.Served[sort], r.New[sort]) }))
+			return fmt.Sprintf("%.0f, %.0f", of(func(r result) float64 { return share(r.First[sort], r.New[sort]) }), of(func(r result) float64 { return share(r.Served[sort], r.New[sort]) }))
 		}
-		fmt.Fprintf(out, "# | %s | %.0f | %s | %.2f | %.2f, %.1f | %s | %s | %.0f |\n", k.kind, of(func(r *result) float64 { return float64(r.Forged) / r.Flood.Seconds() }), k.relay,
-			of(func(r *result) float64 { return share(r.Lost, r.Sent) }), of(func(r *result) float64 { return ms(r.P50) }), of(func(r *result) float64 { return ms(r.P99) }),
-			served(known), served(quiet), of(func(r *result) float64 { return 100 * r.CPU.Seconds() / r.Flood.Seconds() }))
+		fmt.Fprintf(out, "# | %s | %.0f | %s | %.2f | %.2f, %.1f | %s | %s | %.0f |\n", k.kind, of(func(r result) float64 { return float64(r.Forged) / r.Flood.Seconds() }), k.relay,
+			of(func(r result) float64 { return share(r.Lost, r.Sent) }), of(func(r result) float64 { return stat.Millis(r.P50) }), of(func(r result) float64 { return stat.Millis(r.P99) }),
+			served(known), served(quiet), of(func(r result) float64 { return 100 * r.CPU.Seconds() / r.Flood.Seconds() }))
 	}
 }

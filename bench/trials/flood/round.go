@@ -3,14 +3,14 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"time"
 
+	"github.com/penstock/penstock/bench/internal/child"
 	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/proc"
 )
@@ -25,28 +25,11 @@ const (
 // routes gives the namespace the relay's and the upstream's address, those of honest clients, and a
 // device that takes what goes anywhere else, and drops it.
 func routes() error {
-	ip := func(args ...string) error {
-		if text, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("ip %v: %w\n%s", args, err, text)
-		}
-		return nil
-	}
-	err := ip("link", "add", "away", "type", "dummy")
+	err := proc.IP("link add away type dummy")
 	if err != nil {
-		err = ip("tuntap", "add", "away", "mode", "tun") // which nobody reads
+		err = proc.IP("tuntap add away mode tun") // which nobody reads
 	}
-	for _, args := range [][]string{
-		{"link", "set", "away", "up"},
-		{"route", "add", "default", "dev", "away"},
-		{"addr", "add", "192.0.2.1/32", "dev", "lo"},
-		{"addr", "add", "192.0.2.2/32", "dev", "lo"},
-		{"route", "add", "local", "10.0.0.0/8", "dev", "lo"},
-	} {
-		if err == nil {
-			err = ip(args...)
-		}
-	}
-	return err
+	return cmp.Or(err, proc.IP("link set away up", "route add default dev away", "addr add 192.0.2.1/32 dev lo", "addr add 192.0.2.2/32 dev lo", "route add local 10.0.0.0/8 dev lo"))
 }
 
 // relay starts the relay of a round.
@@ -75,14 +58,11 @@ func (b *bench) measure() (res result, err error) {
 		return res, err
 	}
 	defer os.RemoveAll(dir)
-	up, err := begin("echo", upstreamAddress)
+	up, _, err := child.Begin("echo", upstreamAddress)
 	if err != nil {
-		return res, err
-	}
-	defer up.kill()
-	if _, err := up.out.ReadString('\n'); err != nil {
 		return res, fmt.Errorf("the upstream: %w", err)
 	}
+	defer up.Kill()
 	r, s, err := b.relay(dir)
 	if err != nil {
 		return res, err
@@ -102,15 +82,21 @@ func (b *bench) measure() (res result, err error) {
 	cs.flood.Store(true)
 	start := time.Now()
 	if b.Rate > 0 {
-		f, err := begin("forge", b.Kind, strconv.Itoa(b.Rate), strconv.Itoa(b.Size), relayAddress)
+		cmd, err := child.Command("forge", forgery{b.Kind, b.Rate, b.Size, netip.MustParseAddrPort(relayAddress)})
 		if err != nil {
 			return res, err
 		}
-		stop := b.profile(r.PID)
-		time.Sleep(b.Flood)
-		stop()
-		if res.Forged, err = f.end(); err != nil {
+		f, err := child.Start(cmd)
+		if err != nil {
 			return res, err
+		}
+		time.Sleep(b.Flood)
+		sent, err := f.End()
+		if err == nil {
+			res.Forged, err = strconv.Atoi(sent)
+		}
+		if err != nil {
+			return res, fmt.Errorf("the forger: %w", err)
 		}
 	} else {
 		time.Sleep(b.Flood)
@@ -130,19 +116,4 @@ func (b *bench) measure() (res result, err error) {
 	cs.stop()
 	res.count(cs)
 	return res, nil
-}
-
-// profile profiles a process until stop is called, if that was asked for.
-func (b *bench) profile(pid int) (stop func()) {
-	if b.Profile == "" {
-		return func() {}
-	}
-	file := filepath.Join(b.Profile, fmt.Sprintf("%s-%s-%d.perf", b.Relay, b.Kind, b.Rate))
-	cmd := exec.Command("perf", "record", "-q", "-g", "-F", "499", "-p", strconv.Itoa(pid), "-o", file)
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		fmt.Fprintln(os.Stderr, "flood: perf:", err)
-		return func() {}
-	}
-	return func() { cmd.Process.Signal(os.Interrupt); cmd.Wait() }
 }

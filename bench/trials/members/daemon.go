@@ -30,7 +30,7 @@ func startDaemon(s *settings, dir string, etcd *registry.Etcd) (*daemon, error) 
 	d := &daemon{addr: "127.0.0.1:" + port, free: free}
 	config := fmt.Sprintf("engine: {loops: %d}\nadmin: {listen: \"unix://%s/admin\"}\nlog: {level: warn, flows: none}\nregistries: {it: %s}\ngroups:\n  g: {balance: %q, discover: [%s]}\nlisteners:\n  l: {listen: \"tcp://%s\", to: g}\n",
 		s.loops, dir, etcd.Registry(), s.balance, etcd.Discover(service, "tcp"), d.addr)
-	if d.Daemon, err = trial.NewDaemon(s.binary, dir, config); err == nil {
+	if d.Daemon, err = trial.NewDaemon(s.Penstock, dir, config); err == nil {
 		err = d.Begin()
 	}
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/bench/internal/echo"
 	"github.com/penstock/penstock/bench/internal/stat"
 )
 
@@ -31,24 +32,17 @@ func newUpstream() (*upstream, error) {
 	}
 	u := &upstream{l: l, port: l.Addr().(*net.TCPAddr).Port}
 	u.work.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			u.work.Go(func() {
-				defer c.Close()
-				var b [messageSize]byte
-				for {
-					if _, err := io.ReadFull(c, b[:]); err != nil {
-						return
-					}
-					if _, err := c.Write(b[:]); err != nil {
-						return
-					}
+		echo.Serve(l, func(c net.Conn) {
+			var b [messageSize]byte
+			for {
+				if _, err := io.ReadFull(c, b[:]); err != nil {
+					return
 				}
-			})
-		}
+				if _, err := c.Write(b[:]); err != nil {
+					return
+				}
+			}
+		})
 	})
 	return u, nil
 }
@@ -108,25 +102,18 @@ func (l *load) client(mark byte) {
 		}
 		defer c.Close()
 		c.SetDeadline(time.Now().Add(10 * time.Second))
-		var out, in [messageSize]byte
+		var out [messageSize]byte
 		for i := range out {
 			out[i] = mark + byte(i)
 		}
-		if _, err := c.Write(out[:]); err != nil {
-			return err
-		}
-		if _, err := io.ReadFull(c, in[:]); err != nil {
-			return err
-		}
-		if in != out {
-			wrongEchoes.Add(1)
-			return errors.New("another message came back")
-		}
-		return nil
+		return echo.Ask(c, out[:])
 	}()
 	took := time.Since(start)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if errors.Is(err, echo.ErrOther) {
+		wrongEchoes.Add(1)
+	}
 	if err != nil {
 		l.failed++
 		return

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -22,14 +21,13 @@ import (
 
 	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/registry"
-	"github.com/penstock/penstock/bench/internal/report"
 	"github.com/penstock/penstock/bench/internal/stat"
 	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // settings are the flags.
 type settings struct {
-	binary  string
+	trial.Run
 	members int
 	changes int // per second
 	rate    int // connects per second
@@ -38,12 +36,11 @@ type settings struct {
 	warm    time.Duration
 	window  time.Duration
 	balance string
-	file    string
 }
 
 func main() {
 	var s settings
-	flag.StringVar(&s.binary, "penstock", "", "the daemon; default: it is built")
+	s.Flags(flag.CommandLine)
 	flag.IntVar(&s.members, "members", 10_000, "members of the group")
 	flag.IntVar(&s.changes, "changes", 100, "changes of members per second")
 	flag.IntVar(&s.rate, "rate", 1000, "connects per second; each sends 64 bytes, waits for their echo, and closes")
@@ -52,16 +49,8 @@ func main() {
 	flag.DurationVar(&s.warm, "warm", 2*time.Second, "time before a window")
 	flag.DurationVar(&s.window, "window", 10*time.Second, "length of a window")
 	flag.StringVar(&s.balance, "balance", "p2c", "the group's balancer")
-	flag.StringVar(&s.file, "out", "", "also write everything to this `FILE`")
 	flag.Parse()
-	trial.Main("members", func() error {
-		out, done, err := trial.Output(s.file)
-		if err != nil {
-			return err
-		}
-		defer done()
-		return s.run(out)
-	})
+	trial.Main("members", s.run)
 }
 
 // kind is a kind of window.
@@ -69,21 +58,13 @@ type kind struct{ changes, rate int }
 
 func (k kind) String() string { return fmt.Sprintf("changes=%d/rate=%d", k.changes, k.rate) }
 
-func (s *settings) run(out io.Writer) error {
-	if _, err := proc.RaiseFiles(100_000); err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "penstock-members-")
+func (s *settings) run() error {
+	end, err := s.Begin(100_000)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	if s.binary, err = trial.Penstock(s.binary, dir); err != nil {
-		return err
-	}
-	if err := report.Machine(out); err != nil {
-		return err
-	}
+	defer end()
+	out, dir := s.Out, s.Dir
 	fmt.Fprintf(out, "members: %d\nbalance: %s\nloops: %d\nwindow: %v\n", s.members, s.balance, s.loops, s.window)
 	etcd, err := registry.NewEtcd(filepath.Join(dir, "etcd"))
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 func TestMembers(t *testing.T) {
 	s := settings{members: 50, changes: 50, rate: 50, rounds: 1, loops: 1, warm: 100 * time.Millisecond, window: 500 * time.Millisecond, balance: "p2c"}
 	var out bytes.Buffer
-	if err := s.run(&out); err != nil {
+	s.Out = &out
+	if err := s.run(); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	r, err := report.Parse(strings.NewReader(out.String()))

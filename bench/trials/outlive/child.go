@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/penstock/penstock/bench/internal/proc"
-	"github.com/penstock/penstock/bench/internal/trial"
 	"github.com/penstock/penstock/internal/testport"
 )
 
@@ -26,8 +25,8 @@ func adopt(want uint64) (files int, err error) {
 	return proc.RaiseFiles(want)
 }
 
-// child runs one round.
-func child(b *bench) (res result, err error) {
+// runRound runs one round.
+func runRound(b *bench) (res result, err error) {
 	if _, err := adopt(8192); err != nil {
 		return res, err
 	}
@@ -36,7 +35,7 @@ func child(b *bench) (res result, err error) {
 
 // A service is a relay that is started again when it has ended altogether, at once.
 type service struct {
-	trial.Process
+	proc.Process
 	r       *relay
 	s       setup
 	release func() // ends the reservation of the port
@@ -45,10 +44,10 @@ type service struct {
 // master returns the first process of nginx, which names it in a file.
 func (v *service) master(int) int {
 	// While it upgrades, only the old one has a file.
-	if pid := trial.ReadPID(filepath.Join(v.s.dir, "nginx.pid")); pid != 0 {
+	if pid := proc.ReadPID(filepath.Join(v.s.dir, "nginx.pid")); pid != 0 {
 		return pid
 	}
-	return trial.ReadPID(filepath.Join(v.s.dir, "nginx.pid.oldbin"))
+	return proc.ReadPID(filepath.Join(v.s.dir, "nginx.pid.oldbin"))
 }
 
 // happen does what an event is.
@@ -155,7 +154,7 @@ func (r *relay) begin(s *setup) (v *service, err error) {
 	if err := v.Begin(); err != nil {
 		return v, err
 	}
-	return v, trial.Wait(r.name+" to listen", patience, func() bool {
+	return v, proc.Wait(r.name+" to listen", patience, func() bool {
 		c, err := net.Dial("tcp", s.listen)
 		if err == nil {
 			c.Close()

@@ -15,7 +15,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/penstock/penstock/bench/internal/trial"
+	"github.com/penstock/penstock/bench/internal/echo"
+	"github.com/penstock/penstock/bench/internal/proc"
 )
 
 const (
@@ -39,18 +40,9 @@ func newUpstream() (*upstream, error) {
 	if err != nil {
 		return nil, err
 	}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, make([]byte, 4096))
-			}()
-		}
-	}()
+	go echo.Serve(l, func(c net.Conn) {
+		io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, make([]byte, 4096))
+	})
 	go func() {
 		buf := make([]byte, 2048)
 		for {
@@ -133,7 +125,7 @@ func (l *load) begin(streams, datagrams int, every time.Duration) error {
 
 // established waits until each flow has had an echo, so that the event meets all of them.
 func (l *load) established() error {
-	return trial.Wait("each flow to have an echo", patience, func() bool { return l.echoed.Load() == int64(l.res.TCP+l.res.UDP) })
+	return proc.Wait("each flow to have an echo", patience, func() bool { return l.echoed.Load() == int64(l.res.TCP+l.res.UDP) })
 }
 
 // end ends the load.
@@ -261,12 +253,7 @@ func (l *load) newClient() {
 		}
 		defer c.Close()
 		c.SetDeadline(time.Now().Add(patience))
-		var out, in [messageSize]byte
-		if _, err := c.Write(message(out[:], 1<<20, 0)); err != nil {
-			return false
-		}
-		_, err = io.ReadFull(c, in[:])
-		return err == nil && in == out
+		return echo.Ask(c, message(make([]byte, messageSize), 1<<20, 0)) == nil
 	}()
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,19 +17,19 @@ package main
 import (
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/penstock/penstock/bench/internal/report"
+	"github.com/penstock/penstock/bench/internal/child"
+	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // A bench is what was asked for on the command line. A child gets the same, as JSON.
 type bench struct {
-	Penstock string // the program
+	trial.Run
 	TCP, UDP int
 	New      time.Duration // between new clients
 	Settle   time.Duration // before the event
@@ -39,14 +39,15 @@ type bench struct {
 	Relay, Event string // of the round that a child runs
 }
 
+// parts are the children that rounds run in.
+var parts = child.Parts{"round": child.Answers(runRound), "pause-round": child.Answers(runPauseRound)}
+
 func main() {
 	trial.Main("outlive", func() error {
-		switch {
-		case len(os.Args) == 3 && os.Args[1] == "round":
-			return trial.InRound(os.Args[2], child)
-		case len(os.Args) == 3 && os.Args[1] == "pause-round":
-			return trial.InRound(os.Args[2], pauseChild)
-		case len(os.Args) > 1 && os.Args[1] == "pause":
+		if is, err := parts.Play(os.Args[1:]); is {
+			return err
+		}
+		if len(os.Args) > 1 && os.Args[1] == "pause" {
 			return pauseCommand(os.Args[2:])
 		}
 		return command()
@@ -59,8 +60,7 @@ func command() error {
 	relays := flag.String("relays", strings.Join(names(relays), ","), "relays")
 	events := flag.String("events", strings.Join(names(events), ","), "what happens to them")
 	host := flag.Bool("host", os.Geteuid() != 0, "do not make network namespaces, for which root is needed")
-	file := flag.String("out", "", "also write the output to this file")
-	flag.StringVar(&b.Penstock, "penstock", "", "the penstock to measure; built from this checkout unless given")
+	b.Flags(flag.CommandLine)
 	flag.IntVar(&b.TCP, "tcp", 500, "TCP connections")
 	flag.IntVar(&b.UDP, "udp", 100, "UDP flows, for relays that have UDP")
 	flag.DurationVar(&b.New, "new", 5*time.Millisecond, "time between new clients")
@@ -68,36 +68,17 @@ func command() error {
 	flag.DurationVar(&b.Watch, "watch", 6*time.Second, "time after the event")
 	flag.DurationVar(&b.Deadline, "deadline", 3*time.Second, "in the event upgrade-deadline, how long an old process may linger")
 	flag.Parse()
-	out, done, err := b.prepare(*file)
+	end, err := b.Begin(8192)
 	if err != nil {
 		return err
 	}
-	defer done()
-	return b.run(out, strings.Split(*relays, ","), strings.Split(*events, ","), *rounds, *host)
-}
-
-// prepare opens the output, which is also written to a file if one is named, and builds the daemon.
-func (b *bench) prepare(file string) (out io.Writer, done func(), err error) {
-	dir, err := os.MkdirTemp("", "penstock-outlive-")
-	if err != nil {
-		return nil, nil, err
-	}
-	closeFile := func() {}
-	if b.Penstock, err = trial.Penstock(b.Penstock, dir); err == nil {
-		out, closeFile, err = trial.Output(file)
-	}
-	if err != nil {
-		os.RemoveAll(dir)
-		return nil, nil, err
-	}
-	return out, func() { closeFile(); os.RemoveAll(dir) }, nil
+	defer end()
+	return b.run(strings.Split(*relays, ","), strings.Split(*events, ","), *rounds, *host)
 }
 
 // run runs all rounds and prints a line for each, and the table of medians.
-func (b *bench) run(out io.Writer, relayNames, eventNames []string, rounds int, host bool) error {
-	if err := report.Machine(out); err != nil {
-		return err
-	}
+func (b *bench) run(relayNames, eventNames []string, rounds int, host bool) error {
+	out := b.Out
 	fmt.Fprintf(out, "rounds: %d\ntcp-flows: %d\nudp-flows: %d\nnew-client-every: %v\nbefore: %v\nafter: %v\ndeadline: %v\nfresh-network-namespace: %v\n",
 		rounds, b.TCP, b.UDP, b.New, b.Settle, b.Watch, b.Deadline, !host)
 	for _, name := range relayNames {
@@ -118,7 +99,7 @@ func (b *bench) run(out io.Writer, relayNames, eventNames []string, rounds int, 
 			for i := range relayNames {
 				name := relayNames[(i+round)%len(relayNames)]
 				r, _ := find(relays, name)
-				if !r.installed(b) || !r.has(e) {
+				if r.missing(b) != nil || !r.has(e) {
 					continue
 				}
 				res, err := b.round(name, event, host)
@@ -143,7 +124,7 @@ func (b *bench) run(out io.Writer, relayNames, eventNames []string, rounds int, 
 func (b *bench) round(relay, event string, host bool) (res result, err error) {
 	one := *b
 	one.Relay, one.Event = relay, event
-	err = trial.Round("round", one, "", host, &res)
+	err = trial.Round("round", one, proc.Place{Host: host}, &res)
 	return res, err
 }
 

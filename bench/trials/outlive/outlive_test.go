@@ -5,12 +5,12 @@ package main
 import (
 	"bytes"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // TestMain lets the test binary act as the child that a round is run in.
@@ -34,7 +34,8 @@ func run(t *testing.T, relay, events string) string {
 	b.Penstock = build(t)
 	var out bytes.Buffer
 	// Only root may create namespaces.
-	if err := b.run(&out, strings.Split(relay, ","), strings.Split(events, ","), 1, os.Geteuid() != 0); err != nil {
+	b.Out = &out
+	if err := b.run(strings.Split(relay, ","), strings.Split(events, ","), 1, os.Geteuid() != 0); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
 	return out.String()
@@ -55,7 +56,8 @@ func TestPause(t *testing.T) {
 	p := &pauseBench{Conns: 40, Active: 10, Around: 50 * time.Millisecond, rounds: 1, host: os.Geteuid() != 0, events: []string{"crash", "upgrade"}}
 	p.Penstock = build(t)
 	var out bytes.Buffer
-	if err := p.run(&out); err != nil {
+	p.Out = &out
+	if err := p.run(); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
 	for _, event := range p.events {
@@ -74,7 +76,7 @@ func TestPeers(t *testing.T) {
 		r, _ := find(relays, name)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if err := r.missing(nil); err != nil {
+			if err := r.missing(&bench{}); err != nil {
 				t.Skip(err)
 			}
 			out := run(t, name, "crash,upgrade,upgrade-deadline,ten")
@@ -90,31 +92,14 @@ func TestPeers(t *testing.T) {
 // build builds the daemon, once for all tests.
 func build(t *testing.T) string {
 	t.Helper()
-	text, err := built()
+	path, err := built()
 	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
+		t.Fatal(err)
 	}
-	return filepath.Join(folder, "penstock")
+	return path
 }
 
 var (
 	folder string
-	built  = sync.OnceValues(func() ([]byte, error) {
-		return exec.Command("go", "build", "-o", filepath.Join(folder, "penstock"), "github.com/penstock/penstock/cmd/penstock").CombinedOutput()
-	})
+	built  = sync.OnceValues(func() (string, error) { return trial.Penstock("", folder) })
 )
-
-// The output is closed once, and the folder of the run goes.
-func TestPrepare(t *testing.T) {
-	b := &bench{Penstock: "/penstock"}
-	file := filepath.Join(t.TempDir(), "out")
-	out, done, err := b.prepare(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out.Write([]byte("line\n"))
-	done()
-	if text, err := os.ReadFile(file); err != nil || string(text) != "line\n" {
-		t.Errorf("%q, %v", text, err)
-	}
-}

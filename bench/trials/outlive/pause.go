@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +18,6 @@ import (
 	loads "github.com/penstock/penstock/bench/internal/load"
 	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/proc"
-	"github.com/penstock/penstock/bench/internal/report"
 	"github.com/penstock/penstock/bench/internal/stat"
 	"github.com/penstock/penstock/bench/internal/trial"
 )
@@ -38,21 +36,20 @@ type pauseBench struct {
 	events []string
 }
 
-// pauseResult is one round, in ms.
+// A span is the median, the 99th percentile and the longest of some pauses, in ms.
+type span [3]float64
+
+func spanOf(p loads.Pauses) span {
+	return span{stat.Millis(p.At(0.5)), stat.Millis(p.At(0.99)), stat.Millis(p.At(1))}
+}
+
+// pauseResult is one round.
 type pauseResult struct {
-	Settled       int64
-	Cut           int
-	FirstP50      float64
-	FirstP99      float64
-	FirstLongest  float64
-	GapP50        float64
-	GapP99        float64
-	GapLongest    float64
-	BeforeP50     float64
-	BeforeP99     float64
-	BeforeLongest float64
-	Took          float64
-	Errors        []string
+	Settled            int64
+	Cut                int
+	First, Gap, Before span
+	Took               float64 // ms
+	Errors             []string
 }
 
 type pauseFigure struct {
@@ -69,19 +66,23 @@ func figuresOf(event string) []pauseFigure {
 }
 
 // pauseFigures are the figures of a round.
-var pauseFigures = []pauseFigure{
-	{"settled", func(r pauseResult) float64 { return float64(r.Settled) }},
-	{"cut", func(r pauseResult) float64 { return float64(r.Cut) }},
-	{"first-byte-p50-ms", func(r pauseResult) float64 { return r.FirstP50 }},
-	{"first-byte-p99-ms", func(r pauseResult) float64 { return r.FirstP99 }},
-	{"first-byte-max-ms", func(r pauseResult) float64 { return r.FirstLongest }},
-	{"gap-p50-ms", func(r pauseResult) float64 { return r.GapP50 }},
-	{"gap-p99-ms", func(r pauseResult) float64 { return r.GapP99 }},
-	{"gap-max-ms", func(r pauseResult) float64 { return r.GapLongest }},
-	{"gap-before-p50-ms", func(r pauseResult) float64 { return r.BeforeP50 }},
-	{"gap-before-p99-ms", func(r pauseResult) float64 { return r.BeforeP99 }},
-	{"gap-before-max-ms", func(r pauseResult) float64 { return r.BeforeLongest }},
-	{"event-ms", func(r pauseResult) float64 { return r.Took }},
+var pauseFigures = slices.Concat(
+	[]pauseFigure{
+		{"settled", func(r pauseResult) float64 { return float64(r.Settled) }},
+		{"cut", func(r pauseResult) float64 { return float64(r.Cut) }},
+	},
+	spanFigures("first-byte", func(r pauseResult) span { return r.First }),
+	spanFigures("gap", func(r pauseResult) span { return r.Gap }),
+	spanFigures("gap-before", func(r pauseResult) span { return r.Before }),
+	[]pauseFigure{{"event-ms", func(r pauseResult) float64 { return r.Took }}},
+)
+
+// spanFigures are those of a span.
+func spanFigures(name string, of func(pauseResult) span) (all []pauseFigure) {
+	for i, part := range []string{"p50", "p99", "max"} {
+		all = append(all, pauseFigure{name + "-" + part + "-ms", func(r pauseResult) float64 { return of(r)[i] }})
+	}
+	return all
 }
 
 // pauseCommand is outlive pause.
@@ -91,8 +92,7 @@ func pauseCommand(args []string) error {
 	fs.IntVar(&p.rounds, "rounds", 20, "rounds of each event")
 	events := fs.String("events", "crash,upgrade", "what happens")
 	fs.BoolVar(&p.host, "host", os.Geteuid() != 0, "do not make network namespaces, for which root is needed")
-	file := fs.String("out", "", "also write the output to this file")
-	fs.StringVar(&p.Penstock, "penstock", "", "the penstock to measure; built from this checkout unless given")
+	p.Flags(fs)
 	fs.IntVar(&p.Conns, "conns", 4500, "TCP connections, each with two sockets of the relay")
 	fs.IntVar(&p.Active, "active", 450, "of these, those that send a message and wait for its echo all the time")
 	fs.DurationVar(&p.Around, "around", time.Second, "load before the event, and after it")
@@ -103,19 +103,17 @@ func pauseCommand(args []string) error {
 		return fmt.Errorf("pause: want no argument but flags, and 1 to %d active connections", p.Conns)
 	}
 	p.events = strings.Split(*events, ",")
-	out, done, err := p.prepare(*file)
+	end, err := p.Begin(20_000)
 	if err != nil {
 		return err
 	}
-	defer done()
-	return p.run(out)
+	defer end()
+	return p.run()
 }
 
 // run runs all rounds and prints a line for each, and the medians.
-func (p *pauseBench) run(out io.Writer) error {
-	if err := report.Machine(out); err != nil {
-		return err
-	}
+func (p *pauseBench) run() error {
+	out := p.Out
 	fmt.Fprintf(out, "rounds: %d\nconnections: %d\nactive: %d\naround: %v\nfresh-network-namespace: %v\ncpus: %s\n", p.rounds, p.Conns, p.Active, p.Around, !p.host, cmp.Or(p.CPUs, "all"))
 	results := map[string][]pauseResult{}
 	for range p.rounds {
@@ -141,12 +139,8 @@ func (p *pauseBench) run(out io.Writer) error {
 	fmt.Fprintf(out, "#\n# medians of the rounds, and the lowest and the highest\n#\n# | event | figure | median | lowest | highest |\n# |---|---|---|---|---|\n")
 	for _, event := range p.events {
 		for _, f := range figuresOf(event) {
-			var all []float64
-			for _, r := range results[event] {
-				all = append(all, f.of(r))
-			}
-			slices.Sort(all)
-			fmt.Fprintf(out, "# | %s | %s | %.4g | %.4g | %.4g |\n", event, f.unit, stat.Median(all), all[0], all[len(all)-1])
+			all := stat.Of(results[event], f.of)
+			fmt.Fprintf(out, "# | %s | %s | %.4g | %.4g | %.4g |\n", event, f.unit, stat.Median(all), slices.Min(all), slices.Max(all))
 		}
 	}
 	return nil
@@ -156,12 +150,12 @@ func (p *pauseBench) run(out io.Writer) error {
 func (p *pauseBench) round(event string) (r pauseResult, err error) {
 	one := *p
 	one.Event = event
-	err = trial.Round("pause-round", one, p.CPUs, p.host, &r)
+	err = trial.Round("pause-round", one, proc.Place{CPUs: p.CPUs, Host: p.host}, &r)
 	return r, err
 }
 
-// pauseChild runs one round.
-func pauseChild(p *pauseBench) (res pauseResult, err error) {
+// runPauseRound runs one round.
+func runPauseRound(p *pauseBench) (res pauseResult, err error) {
 	files, err := adopt(20000)
 	if err != nil {
 		return res, err
@@ -208,12 +202,9 @@ func (p *pauseBench) measure() (res pauseResult, err error) {
 	if err != nil {
 		return res, err
 	}
-	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	return pauseResult{
-		Settled: got.Settled, Cut: got.Cut, Errors: got.Errors, Took: ms(got.Took),
-		FirstP50: ms(got.First.At(0.5)), FirstP99: ms(got.First.At(0.99)), FirstLongest: ms(got.First.At(1)),
-		GapP50: ms(got.Gap.At(0.5)), GapP99: ms(got.Gap.At(0.99)), GapLongest: ms(got.Gap.At(1)),
-		BeforeP50: ms(got.Before.At(0.5)), BeforeP99: ms(got.Before.At(0.99)), BeforeLongest: ms(got.Before.At(1)),
+		Settled: got.Settled, Cut: got.Cut, Errors: got.Errors, Took: stat.Millis(got.Took),
+		First: spanOf(got.First), Gap: spanOf(got.Gap), Before: spanOf(got.Before),
 	}, nil
 }
 
@@ -223,25 +214,23 @@ func (v *service) crashed() error {
 	if len(workers) == 0 {
 		return fmt.Errorf("%s has no worker", v.r.name)
 	}
-	var ends []unix.PollFd
+	var ends []int
 	for _, pid := range workers {
 		fd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
 			return fmt.Errorf("pidfd_open: %w", err)
 		}
 		defer unix.Close(fd)
-		ends = append(ends, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+		ends = append(ends, fd)
 	}
 	for _, pid := range workers {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			return fmt.Errorf("kill: %w", err)
 		}
 	}
-	for i := range ends {
-		for ends[i].Revents == 0 {
-			if _, err := unix.Poll(ends[i:i+1], int(patience.Milliseconds())); err != nil && err != unix.EINTR {
-				return fmt.Errorf("poll: %w", err)
-			}
+	for _, fd := range ends {
+		if err := proc.WaitDead(fd, patience); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -42,8 +42,7 @@ type relay struct {
 	udp    bool
 	events string // those that it has, in spaces
 
-	missing func(b *bench) error
-	ask     func(b *bench) []string // prints its version
+	ask func(b *bench) []string // prints its version
 
 	// files returns the configuration, and argv the command line.
 	files func(s setup) map[string]string
@@ -71,20 +70,16 @@ func (r *relay) called() string { return r.name }
 
 func (r *relay) has(e event) bool { return strings.Contains(r.events, " "+e.name+" ") }
 
-func (r *relay) installed(b *bench) bool { return r.missing == nil || r.missing(b) == nil }
+func (r *relay) missing(b *bench) error { return peer.Missing(r.ask(b)[0]) }
 
 func (r *relay) version(b *bench) string {
-	if r.missing != nil {
-		if err := r.missing(b); err != nil {
-			return err.Error()
-		}
+	if err := r.missing(b); err != nil {
+		return err.Error()
 	}
-	argv := r.ask(b)
-	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+	line, err := peer.FirstLine(r.ask(b))
 	if err != nil {
 		return err.Error()
 	}
-	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	return line
 }
 
@@ -132,8 +127,7 @@ func penstock(name, note string, keeper bool) *relay {
 func haproxy() *relay {
 	return &relay{
 		name: "haproxy", note: "haproxy -W, TCP only; SIGUSR2 to the master upgrades", events: " crash upgrade upgrade-deadline ten ",
-		missing: func(*bench) error { return trial.Installed("haproxy") },
-		ask:     func(*bench) []string { return []string{"haproxy", "-v"} },
+		ask: func(*bench) []string { return []string{"haproxy", "-v"} },
 		files: func(s setup) map[string]string {
 			deadline := ""
 			if s.deadline > 0 {
@@ -146,7 +140,7 @@ func haproxy() *relay {
 			return []string{"haproxy", "-W", "-db", "-q", "-f", filepath.Join(s.dir, "haproxy.cfg")}
 		},
 		upgrade: func(s setup, main int) error {
-			return trial.Renew(main, syscall.SIGUSR2, false, patience)
+			return proc.Renew(main, syscall.SIGUSR2, false, patience)
 		},
 	}
 }
@@ -156,13 +150,6 @@ func haproxy() *relay {
 func nginx() *relay {
 	return &relay{
 		name: "nginx", note: "stream module, 2 workers; SIGUSR2, then SIGQUIT to the old master upgrade", udp: true, events: " crash upgrade upgrade-deadline ten ",
-		missing: func(*bench) error {
-			if err := trial.Installed("nginx"); err != nil {
-				return err
-			}
-			_, err := peer.StreamModule()
-			return err
-		},
 		ask: func(*bench) []string { return []string{"nginx", "-v"} },
 		files: func(s setup) map[string]string {
 			module, _ := peer.StreamModule()
@@ -186,8 +173,8 @@ func nginx() *relay {
 			if err := syscall.Kill(main, syscall.SIGUSR2); err != nil {
 				return err
 			}
-			if err := trial.Wait("a new master of nginx", patience, func() bool {
-				now := trial.ReadPID(filepath.Join(s.dir, "nginx.pid"))
+			if err := proc.Wait("a new master of nginx", patience, func() bool {
+				now := proc.ReadPID(filepath.Join(s.dir, "nginx.pid"))
 				return now != 0 && now != main && len(proc.Tree(now)) > 2
 			}); err != nil {
 				return err
@@ -195,7 +182,7 @@ func nginx() *relay {
 			return syscall.Kill(main, syscall.SIGQUIT)
 		},
 		reload: func(s setup, main int) error {
-			return trial.Renew(main, syscall.SIGHUP, true, patience)
+			return proc.Renew(main, syscall.SIGHUP, true, patience)
 		},
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/penstock/penstock/bench/internal/stat"
 )
 
 // result is what became of the flows of a round. What happened before the event is not in it.
@@ -33,17 +35,13 @@ type result struct {
 }
 
 func (r *result) setPauses(pauses []time.Duration) {
-	if len(pauses) == 0 {
-		return
-	}
 	slices.Sort(pauses)
-	at := func(share float64) time.Duration { return pauses[int(share*float64(len(pauses)-1))] }
-	r.P50, r.P99, r.Longest = at(0.5), at(0.99), at(1)
+	r.P50, r.P99, r.Longest = stat.Rank(pauses, 0.5), stat.Rank(pauses, 0.99), stat.Rank(pauses, 1)
 }
 
 // line returns the values as Go benchmarks print theirs.
 func (r result) line() string {
-	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	ms := stat.Millis
 	var b strings.Builder
 	for _, v := range []struct {
 		value float64
@@ -69,14 +67,7 @@ func table(out io.Writer, keys [][2]string, results map[[2]string][]result) {
 			if len(all) == 0 {
 				continue
 			}
-			of := func(value func(r result) float64) float64 {
-				var values []float64
-				for _, r := range all {
-					values = append(values, value(r))
-				}
-				slices.Sort(values)
-				return values[len(values)/2]
-			}
+			of := func(value func(r result) float64) float64 { return stat.Middle(stat.Of(all, value)) }
 			count := func(value func(r result) int) string {
 				return fmt.Sprint(int(of(func(r result) float64 { return float64(value(r)) })))
 			}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // A script of tlsfuzzer. Its arguments choose ECDHE and an AEAD cipher for TLS 1.2.
@@ -82,5 +84,5 @@ func (t *target) fuzz(s script) error {
 		names := strings.Split(strings.TrimSpace(out[i+len("FAILED:"):]), "\n")
 		return fmt.Errorf("%s of %s conversations failed, such as\n%s", found["FAIL"], found["TOTAL"], strings.Join(names[:min(len(names), 8)], "\n"))
 	}
-	return fmt.Errorf("%w\n%s", err, tail(out, 12))
+	return fmt.Errorf("%w\n%s", err, trial.Tail(out, 12))
 }

@@ -94,7 +94,7 @@ func command(args []string) error {
 		fmt.Print(t.stop())
 		return nil
 	}
-	out, done, err := trial.Output(*outFile)
+	out, done, err := report.Output(*outFile)
 	if err != nil {
 		return err
 	}
@@ -105,11 +105,8 @@ func command(args []string) error {
 // pick returns the cases with one of the names.
 func pick(names string) (picked []testCase) {
 	for _, c := range cases() {
-		for name := range strings.SplitSeq(names, ",") {
-			if prefix, many := strings.CutSuffix(name, "*"); c.name == name || many && strings.HasPrefix(c.name, prefix) {
-				picked = append(picked, c)
-				break
-			}
+		if trial.Named(names, c.name) {
+			picked = append(picked, c)
 		}
 	}
 	return picked

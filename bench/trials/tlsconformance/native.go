@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -14,18 +13,17 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/certs"
+	"github.com/penstock/penstock/bench/internal/echo"
 )
 
 var versions = map[string]uint16{"tls1_2": tls.VersionTLS12, "tls1_3": tls.VersionTLS13}
 
 // connect returns a connection whose handshake is done. The conn below it may be wrapped.
 func (t *target) connect(version string, wrap func(net.Conn) net.Conn) (*tls.Conn, error) {
-	text, err := os.ReadFile(t.authority.CA)
+	roots, err := certs.Roots(t.authority.CA)
 	if err != nil {
 		return nil, err
 	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(text)
 	raw, err := net.DialTimeout("tcp", t.addr, t.patience)
 	if err != nil {
 		return nil, err
@@ -112,38 +110,12 @@ func (t *target) byteByByte(version string) error {
 		return err
 	}
 	defer c.Close()
-	return echo(c, []byte("a message in many segments"))
-}
-
-// echo sends a message and expects it back.
-func echo(c io.ReadWriter, msg []byte) error {
-	if _, err := c.Write(msg); err != nil {
-		return err
-	}
-	back := make([]byte, len(msg))
-	if _, err := io.ReadFull(c, back); err != nil {
-		return err
-	}
-	if !bytes.Equal(back, msg) {
-		return fmt.Errorf("%q came back as %q", msg, back)
-	}
-	return nil
-}
-
-// hello returns the bytes of a ClientHello.
-func hello() []byte {
-	a, b := net.Pipe()
-	go tls.Client(a, &tls.Config{ServerName: certs.Name}).Handshake()
-	buf := make([]byte, 8<<10)
-	n, _ := b.Read(buf)
-	b.Close()
-	a.Close()
-	return buf[:n]
+	return echo.Ask(c, []byte("a message in many segments"))
 }
 
 // garbage sends what is no ClientHello, or not all of it.
 func garbage(t *target) error {
-	good := hello()
+	good := certs.Hello(&tls.Config{ServerName: certs.Name})
 	for name, text := range map[string][]byte{
 		"text":              []byte("GET / HTTP/1.1\r\nHost: relay.example\r\n\r\n"),
 		"zeros":             make([]byte, 4096),
@@ -178,7 +150,7 @@ func oversized(t *target) error {
 		return err
 	}
 	defer c.Close()
-	if err := echo(c, []byte("before")); err != nil {
+	if err := echo.Ask(c, []byte("before")); err != nil {
 		return err
 	}
 	const size = 1<<14 + 2048 + 1
@@ -200,7 +172,7 @@ func (t *target) echoesNative() error {
 		return fmt.Errorf("the next client: %w", err)
 	}
 	defer c.Close()
-	if err := echo(c, []byte("next")); err != nil {
+	if err := echo.Ask(c, []byte("next")); err != nil {
 		return fmt.Errorf("the next client: %w", err)
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/certs"
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // An sclient is openssl s_client, which runs.
@@ -79,11 +80,11 @@ func (c *sclient) times(text string, n int) error {
 			if strings.Count(c.text(), text) >= n {
 				return nil
 			}
-			return fmt.Errorf("%w without printing %q: %v\n%s", errEnded, text, err, tail(c.text(), 12))
+			return fmt.Errorf("%w without printing %q: %v\n%s", errEnded, text, err, trial.Tail(c.text(), 12))
 		default:
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("s_client did not print %q within %v\n%s", text, c.t.patience, tail(c.text(), 12))
+			return fmt.Errorf("s_client did not print %q within %v\n%s", text, c.t.patience, trial.Tail(c.text(), 12))
 		}
 	}
 	return nil
@@ -136,7 +137,7 @@ func (t *target) refused(args ...string) error {
 	}
 	defer c.end()
 	if err := c.say("a line that must not come back"); err == nil {
-		return fmt.Errorf("the line came back\n%s", tail(c.text(), 20))
+		return fmt.Errorf("the line came back\n%s", trial.Tail(c.text(), 20))
 	} else if !errors.Is(err, errEnded) {
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"strings"
+
+	"github.com/penstock/penstock/bench/internal/echo"
 )
 
 // What a client sends first decides what the upstream does.
@@ -28,20 +30,11 @@ func newUpstream() (*upstream, error) {
 		return nil, err
 	}
 	u := &upstream{l, make(chan int64, 16)}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go u.serve(c.(*net.TCPConn))
-		}
-	}()
+	go echo.Serve(l, func(c net.Conn) { u.serve(c.(*net.TCPConn)) })
 	return u, nil
 }
 
 func (u *upstream) serve(c *net.TCPConn) {
-	defer c.Close()
 	in := bufio.NewReaderSize(c, 64<<10)
 	head, err := in.Peek(4)
 	switch {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/certs"
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // scanPatience is how long a scanner may take.
@@ -32,7 +33,7 @@ func sslyze(t *target) error {
 	}
 	text, fileErr := os.ReadFile(file)
 	if fileErr != nil {
-		return fmt.Errorf("%w, %v\n%s", fileErr, err, tail(out, 10))
+		return fmt.Errorf("%w, %v\n%s", fileErr, err, trial.Tail(out, 10))
 	}
 	var all struct {
 		Results []struct {
@@ -46,7 +47,7 @@ func sslyze(t *target) error {
 		return err
 	}
 	if len(all.Results) != 1 || all.Results[0].Scans == nil {
-		return fmt.Errorf("no results\n%s", tail(out, 10))
+		return fmt.Errorf("no results\n%s", trial.Tail(out, 10))
 	}
 	scans := all.Results[0].Scans
 	var bad []string
@@ -124,11 +125,11 @@ func testssl(t *target) error {
 		"--jsonfile", file, certs.Name+":"+t.port)
 	text, fileErr := os.ReadFile(file)
 	if fileErr != nil {
-		return fmt.Errorf("%w, %v\n%s", fileErr, err, tail(out, 10))
+		return fmt.Errorf("%w, %v\n%s", fileErr, err, trial.Tail(out, 10))
 	}
 	var all []finding
 	if err := json.Unmarshal(text, &all); err != nil {
-		return fmt.Errorf("%w\n%s", err, tail(out, 10))
+		return fmt.Errorf("%w\n%s", err, trial.Tail(out, 10))
 	}
 	var bad []string
 	for _, f := range all {
@@ -139,7 +140,7 @@ func testssl(t *target) error {
 		bad = append(bad, fmt.Sprintf("%s: %s: %s", f.Severity, f.ID, f.Finding))
 	}
 	if len(all) < 50 {
-		bad = append(bad, fmt.Sprintf("only %d findings: it did not get far\n%s", len(all), tail(out, 10)))
+		bad = append(bad, fmt.Sprintf("only %d findings: it did not get far\n%s", len(all), trial.Tail(out, 10)))
 	}
 	if len(bad) > 0 {
 		return fmt.Errorf("%s", strings.Join(bad, "\n"))

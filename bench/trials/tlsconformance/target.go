@@ -10,12 +10,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/certs"
 	"github.com/penstock/penstock/bench/internal/peer"
-	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/internal/testport"
 )
 
@@ -190,39 +188,17 @@ func (w *world) start(p peer.Peer, s setup) (*target, error) {
 		return nil, err
 	}
 	t := &target{world: w, relay: p.Name, addr: "127.0.0.1:" + port, port: port, upstream: up}
-	started := make(chan *peer.Process)
-	ended := make(chan string)
-	done := make(chan struct{})
-	errc := make(chan error, 1)
-	go func() { // a relay dies with the thread that started it, which therefore stays
-		err := proc.OnHost(func() error {
-			r, err := peer.Start(p, peer.Setup{Listen: t.addr, Upstream: up.Addr().String(), Loops: 2, Files: 4096, Dir: dir, TLS: config})
-			if err != nil {
-				return err
-			}
-			started <- r
-			<-done
-			ended <- r.Stop()
-			return nil
-		})
-		errc <- err
-	}()
-	stop := func() {
+	// It dies with the thread that starts it, which is one of Go's and stays.
+	r, err := peer.Start(p, peer.Setup{Listen: t.addr, Upstream: up.Addr().String(), Loops: 2, Files: 4096, Dir: dir, TLS: config})
+	if err != nil {
 		up.Close()
 		release()
-	}
-	select {
-	case err := <-errc:
-		stop()
 		return nil, err
-	case <-started:
 	}
 	t.stop = func() string {
-		close(done)
-		text := <-ended
-		<-errc
-		stop()
-		return text
+		defer release()
+		defer up.Close()
+		return r.Stop()
 	}
 	return t, nil
 }
@@ -251,12 +227,6 @@ func (t *target) runCommand(patience time.Duration, cmd *exec.Cmd) (string, erro
 	defer timer.Stop()
 	err := cmd.Wait()
 	return out.String(), err
-}
-
-// tail returns the last lines of a text.
-func tail(text string, n int) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
 // needs returns the error of a case whose tool is not installed.

@@ -46,7 +46,7 @@ func (s *stress) callers(r *relay) (all []caller, err error) {
 	}
 	old := func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }
 	cache := func(c *tls.Config) { c.ClientSessionCache = tls.NewLRUClientSessionCache(8) }
-	hello := helloOf()
+	hello := certs.Hello(s.trusting())
 	return []caller{
 		{"full, TLS 1.3", served(r.secure, config(nil))},
 		{"full, TLS 1.2", served(r.secure, config(old))},
@@ -159,12 +159,12 @@ func (s *stress) balance() error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.out, "\n# balance: %d clients after %d that are not counted, %d at a time, each in turn one of:", s.handshakes, s.handshakes/10, workers)
+	fmt.Fprintf(s.Out, "\n# balance: %d clients after %d that are not counted, %d at a time, each in turn one of:", s.handshakes, s.handshakes/10, workers)
 	for i, v := range all {
-		fmt.Fprintf(s.out, "%s %s", map[bool]string{true: ",", false: ""}[i > 0], v.name)
+		fmt.Fprintf(s.Out, "%s %s", map[bool]string{true: ",", false: ""}[i > 0], v.name)
 	}
-	fmt.Fprintln(s.out)
-	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(s.Out)
+	table := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "clients\tgoroutines\tfiles\tRSS MB\topen flows\tCPU s\tseconds\t")
 	var number atomic.Int64
 	var mu sync.Mutex
@@ -216,10 +216,10 @@ func (s *stress) balance() error {
 	}
 	for i, err := range wrong {
 		if i < 10 {
-			fmt.Fprintf(s.out, "# FAILED: %v\n", err)
+			fmt.Fprintf(s.Out, "# FAILED: %v\n", err)
 		}
 	}
-	fmt.Fprintf(s.out, "# %d of %d clients were not treated as they should; goroutines %+d, files %+d, RSS %+.1f MB\n", len(wrong), s.handshakes*11/10, last.goroutines-first.goroutines, last.files-first.files, float64(last.kb-first.kb)/1024)
+	fmt.Fprintf(s.Out, "# %d of %d clients were not treated as they should; goroutines %+d, files %+d, RSS %+.1f MB\n", len(wrong), s.handshakes*11/10, last.goroutines-first.goroutines, last.files-first.files, float64(last.kb-first.kb)/1024)
 	if len(wrong) > 0 || last.goroutines > first.goroutines+2 || last.files > first.files+2 || last.kb > first.kb*5/4 {
 		return errors.New("the balance is not even")
 	}
@@ -249,7 +249,7 @@ const renewal = 200 * time.Millisecond
 // reload renews the certificate all the time, as a pair of files of which the key comes first and then the certificate, and reloads the configuration every
 // second time. Each client must be served, with a certificate that was there at some time.
 func (s *stress) reload() error {
-	file := func(name string) string { return s.dir + "/" + name }
+	file := func(name string) string { return s.Dir + "/" + name }
 	renew := func() (int64, error) {
 		pair, err := s.authority.Server("next", "ecdsa", certs.Name)
 		if err != nil {
@@ -337,12 +337,12 @@ func (s *stress) reload() error {
 	if failed != nil {
 		return failed
 	}
-	fmt.Fprintf(s.out, "\n# reload: for %v another certificate and key every %v, and %d reloads; 8 clients all the time, half of which resume\n", length, renewal, reloads)
-	fmt.Fprintf(s.out, "handshakes %d, failed %d; p50, p99, max ms: %s; %d certificates were made, %d of them seen; a full handshake was at most %d certificates behind\n",
+	fmt.Fprintf(s.Out, "\n# reload: for %v another certificate and key every %v, and %d reloads; 8 clients all the time, half of which resume\n", length, renewal, reloads)
+	fmt.Fprintf(s.Out, "handshakes %d, failed %d; p50, p99, max ms: %s; %d certificates were made, %d of them seen; a full handshake was at most %d certificates behind\n",
 		len(shaken.all)+len(wrong), len(wrong), shaken.text(), renewed+1, len(seen), oldest)
 	for i, err := range wrong {
 		if i < 10 {
-			fmt.Fprintf(s.out, "# FAILED: %v\n", err)
+			fmt.Fprintf(s.Out, "# FAILED: %v\n", err)
 		}
 	}
 	if printed := r.stop(); len(wrong) > 0 {

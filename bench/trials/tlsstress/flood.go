@@ -14,11 +14,12 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/certs"
+	"github.com/penstock/penstock/bench/internal/child"
+	"github.com/penstock/penstock/bench/internal/peer"
 )
 
 // attacks are what the clients of a flood do, in the order of the table. Each is a connection from an address of its own; it returns when it is over.
@@ -72,9 +73,12 @@ const (
 	silentCrowd = 4096
 )
 
-// flood is the process that floods addr, until its standard input ends. It prints how many clients there were.
-func flood(name, addr string) error {
-	hello := helloOf()
+// A floodCase is what the child that floods is told.
+type floodCase struct{ Name, Addr string }
+
+// flood floods an address until its standard input ends. It prints how many clients there were.
+func flood(f *floodCase) error {
+	hello := certs.Hello(&tls.Config{ServerName: certs.Name, CurvePreferences: []tls.CurveID{tls.X25519}})
 	var count atomic.Int64
 	var all sync.WaitGroup
 	over := make(chan struct{})
@@ -84,7 +88,7 @@ func flood(name, addr string) error {
 			n = silentCrowd
 		}
 		for i := range n {
-			if a.name != name {
+			if a.name != f.Name {
 				break
 			}
 			all.Go(func() {
@@ -96,7 +100,7 @@ func flood(name, addr string) error {
 					}
 					d := net.Dialer{Timeout: time.Second, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1+byte(from>>16%200), byte(from>>8), byte(from))}}
 					d.KeepAlive = -1
-					c, err := d.Dial("tcp", addr)
+					c, err := d.Dial("tcp", f.Addr)
 					if err != nil {
 						time.Sleep(time.Millisecond)
 						continue
@@ -116,35 +120,27 @@ func flood(name, addr string) error {
 	return nil
 }
 
-// helloOf returns a ClientHello.
-func helloOf() []byte {
-	a, b := net.Pipe()
-	go tls.Client(a, &tls.Config{ServerName: certs.Name, CurvePreferences: []tls.CurveID{tls.X25519}}).Handshake() // it ends with the pipe
-	defer b.Close()
-	text := make([]byte, 4096)
-	n, _ := b.Read(text)
-	return text[:n]
-}
-
-// startFlood starts the process with a low priority. The function that it returns ends it.
-func (s *stress) startFlood(name, addr string) (end func() (count int, err error), err error) {
-	cmd := exec.Command("nice", "-n", "10", s.self, "flood", name, addr)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	var out strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, os.Stderr
-	in, err := cmd.StdinPipe()
+// startFlood starts the child with a low priority. The function that it returns ends it.
+func startFlood(name, addr string) (end func() (count int, err error), err error) {
+	cmd, err := child.Command("flood", floodCase{name, addr})
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	nice, err := exec.LookPath("nice")
+	if err != nil {
+		return nil, err
+	}
+	cmd.Path, cmd.Args = nice, append([]string{"nice", "-n", "10"}, cmd.Args...)
+	c, err := child.Start(cmd)
+	if err != nil {
 		return nil, err
 	}
 	return func() (int, error) {
-		in.Close()
-		if err := cmd.Wait(); err != nil {
+		line, err := c.End()
+		if err != nil {
 			return 0, err
 		}
-		return strconv.Atoi(strings.TrimSpace(out.String()))
+		return strconv.Atoi(line)
 	}, nil
 }
 
@@ -166,7 +162,7 @@ func (s *stress) watch(r *relay, old *oldFlows, name string) (x result, err erro
 	}
 	end := func() (int, error) { return 0, nil }
 	if name != "" {
-		if end, err = s.startFlood(name, r.secure); err != nil {
+		if end, err = startFlood(name, r.secure); err != nil {
 			return x, err
 		}
 	}
@@ -194,10 +190,10 @@ func (s *stress) watch(r *relay, old *oldFlows, name string) (x result, err erro
 // floods runs floods through relays, and prints a table.
 func (s *stress) floods(names, relays []string) error {
 	for _, a := range attacks {
-		fmt.Fprintf(s.out, "# flood/%s: each client sends %s\n", a.name, a.what)
+		fmt.Fprintf(s.Out, "# flood/%s: each client sends %s\n", a.name, a.what)
 	}
-	fmt.Fprintf(s.out, "# %v each, up to %d clients of a flood at once (%d of silent), %d old connections with TLS and %d without ask every 10 ms, a new client with TLS comes every 20 ms\n", s.length, crowd, silentCrowd, s.flows, s.flows)
-	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(s.Out, "# %v each, up to %d clients of a flood at once (%d of silent), %d old connections with TLS and %d without ask every 10 ms, a new client with TLS comes every 20 ms\n", s.length, crowd, silentCrowd, s.flows, s.flows)
+	table := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "flood\trelay\tflooders/s\tCPU\tRSS MB\told, TLS: lost\tp50\tp99\tmax\told, plain: lost\tp50\tp99\tmax\tnew: lost\tof\tp50\tp99\tmax\t")
 	for _, name := range append([]string{"none"}, names...) {
 		for _, relay := range relays {
@@ -210,8 +206,8 @@ func (s *stress) floods(names, relays []string) error {
 }
 
 func (s *stress) floodRow(table io.Writer, name, relay string) error {
-	if _, err := exec.LookPath(relay); err != nil && relay != "penstock" {
-		fmt.Fprintf(s.out, "# %s is not installed\n", relay)
+	if relay != "penstock" && peer.Missing(relay) != nil {
+		fmt.Fprintf(s.Out, "# %s is not installed\n", relay)
 		return nil
 	}
 	r, err := s.start(relay, s.server.Certificate, s.server.Key)

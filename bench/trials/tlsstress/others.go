@@ -3,15 +3,14 @@
 package main
 
 import (
-	"bytes"
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"io"
 	"net"
-	"slices"
 	"sync"
 	"time"
+
+	"github.com/penstock/penstock/bench/internal/echo"
+	"github.com/penstock/penstock/bench/internal/stat"
 )
 
 // waits are how long some clients waited for their answers.
@@ -20,19 +19,10 @@ type waits struct {
 	all  []time.Duration
 }
 
-// quantile returns one of the waits, which are in order.
-func (w waits) quantile(n, of int) time.Duration {
-	if len(w.all) == 0 {
-		return 0
-	}
-	return w.all[min(len(w.all)-1, len(w.all)*n/of)]
-}
-
 // text is a part of a line of the table.
 func (w waits) text() string {
-	slices.Sort(w.all)
-	show := func(d time.Duration) string { return fmt.Sprintf("%.2f", float64(d.Microseconds())/1000) }
-	return fmt.Sprintf("%s\t%s\t%s", show(w.quantile(50, 100)), show(w.quantile(99, 100)), show(w.quantile(1, 1)))
+	p50, p99, longest := stat.Waits(w.all)
+	return fmt.Sprintf("%.2f\t%.2f\t%.2f", stat.Millis(p50), stat.Millis(p99), stat.Millis(longest))
 }
 
 // oldFlows are the connections that are there before a flood.
@@ -95,19 +85,8 @@ func (f *oldFlow) talk(over <-chan struct{}) {
 
 // ask sends some bytes and wants them back.
 func ask(c net.Conn, within time.Duration) error {
-	question := []byte("a question of sixty-four bytes, which an echo answers just so.\r\n")
-	answer := make([]byte, len(question))
 	c.SetDeadline(time.Now().Add(within))
-	if _, err := c.Write(question); err != nil {
-		return err
-	}
-	if _, err := io.ReadFull(c, answer); err != nil {
-		return err
-	}
-	if !bytes.Equal(question, answer) {
-		return errors.New("the answer is another one")
-	}
-	return nil
+	return echo.Ask(c, []byte("a question of sixty-four bytes, which an echo answers just so.\r\n"))
 }
 
 // mark forgets what was before.
@@ -150,26 +129,17 @@ func (s *stress) newClients(r *relay) (end func() waits) {
 	var w waits
 	config := s.trusting()
 	all.Go(func() {
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-over:
-				return
-			case <-tick.C:
+		echo.Every(20*time.Millisecond, over, func() {
+			begun := time.Now()
+			err := once(r.secure, config)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				w.lost++
+			} else {
+				w.all = append(w.all, time.Since(begun))
 			}
-			all.Go(func() {
-				begun := time.Now()
-				err := once(r.secure, config)
-				mu.Lock()
-				defer mu.Unlock()
-				if err != nil {
-					w.lost++
-				} else {
-					w.all = append(w.all, time.Since(begun))
-				}
-			})
-		}
+		})
 	})
 	return func() waits {
 		close(over)

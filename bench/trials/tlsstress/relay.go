@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/certs"
+	"github.com/penstock/penstock/bench/internal/echo"
 	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/trial"
@@ -57,12 +58,9 @@ listeners:
     to: upstream
 admin: {listen: "unix://%s"}
 `, up, r.secure, r.cert, r.key, r.plain, r.guarded, r.cert, r.key, s.authority.CA, filepath.Join(dir, "admin"))
-		return []string{s.penstock, "run", "-c", file}, file, text, nil
+		return []string{s.Penstock, "run", "-c", file}, file, text, nil
 	case "nginx":
-		module, err := peer.StreamModule()
-		if err != nil {
-			return nil, "", "", err
-		}
+		module, _ := peer.StreamModule() // it is not missing
 		file = filepath.Join(dir, "nginx.conf")
 		text = fmt.Sprintf(`%sdaemon off;
 user root;
@@ -76,7 +74,7 @@ stream {
     server { listen %s ssl reuseport backlog=4096; ssl_certificate %s; ssl_certificate_key %s; ssl_protocols TLSv1.2 TLSv1.3; ssl_handshake_timeout 10s; proxy_pass %s; }
     server { listen %s reuseport backlog=4096; proxy_pass %s; }
 }
-`, module, s.files, filepath.Join(dir, "nginx.pid"), s.files-100, r.secure, r.cert, r.key, up, r.plain, up)
+`, module, s.Files, filepath.Join(dir, "nginx.pid"), s.Files-100, r.secure, r.cert, r.key, up, r.plain, up)
 		return []string{"nginx", "-e", "stderr", "-c", file}, file, text, nil
 	case "haproxy":
 		file = filepath.Join(dir, "haproxy.cfg")
@@ -94,7 +92,7 @@ listen secure
 listen plain
     bind %s
     server upstream %s
-`, (s.files-300)/2, r.secure, s.server.Both, up, r.plain, up)
+`, (s.Files-300)/2, r.secure, s.server.Both, up, r.plain, up)
 		return []string{"haproxy", "-db", "-f", file}, file, text, nil
 	}
 	return nil, "", "", fmt.Errorf("relay %q: allowed: penstock, nginx, haproxy", r.name)
@@ -103,9 +101,10 @@ listen plain
 // start starts a relay in front of an echo.
 func (s *stress) start(name, cert, key string) (r *relay, err error) {
 	r = &relay{name: name, cert: cert, key: key}
-	if r.upstream, err = echo(); err != nil {
+	if r.upstream, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return nil, err
 	}
+	go echo.Serve(r.upstream, func(c net.Conn) { io.Copy(c, struct{ io.Reader }{c}) })
 	var releases []func()
 	for _, addr := range []*string{&r.secure, &r.plain, &r.guarded} {
 		port, release, err := testport.Reserve()
@@ -115,7 +114,7 @@ func (s *stress) start(name, cert, key string) (r *relay, err error) {
 		*addr = "127.0.0.1:" + port
 		releases = append(releases, release)
 	}
-	dir, err := os.MkdirTemp(s.dir, "relay-")
+	dir, err := os.MkdirTemp(s.Dir, "relay-")
 	if err != nil {
 		return nil, err
 	}
@@ -128,14 +127,7 @@ func (s *stress) start(name, cert, key string) (r *relay, err error) {
 	}
 	r.Daemon = trial.DaemonAt(argv[0], dir, argv[1:]...)
 	r.Start = func(cmd *exec.Cmd) error {
-		return proc.OnHost(func() error { // what a thread starts runs on the CPUs of the thread
-			if s.cpus != "" {
-				if err := proc.Pin(s.cpus); err != nil {
-					return err
-				}
-			}
-			return cmd.Start()
-		})
+		return proc.Place{Host: true, CPUs: s.cpus}.Run(func(*proc.Hosts) error { return cmd.Start() }) // what a thread starts runs on the CPUs of the thread
 	}
 	if err := r.Begin(); err != nil {
 		return nil, err
@@ -148,37 +140,17 @@ func (s *stress) start(name, cert, key string) (r *relay, err error) {
 		}
 		return r.Printed()
 	})
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	err = proc.Until(name+" to answer", patience, 10*time.Millisecond, func() error {
 		c, err := tls.Dial("tcp", r.secure, s.trusting())
 		if err == nil {
 			c.Close()
-			return r, nil
 		}
-		if time.Now().After(end) {
-			return nil, fmt.Errorf("%s does not answer: %w\n%s", name, err, r.stop())
-		}
-	}
-}
-
-// echo is an upstream.
-func echo() (net.Listener, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+		return err
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w\n%s", err, r.stop())
 	}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				io.Copy(c, struct{ io.Reader }{c})
-			}()
-		}
-	}()
-	return l, nil
+	return r, nil
 }
 
 // trusting is the configuration of a client that verifies the relay's certificate.
@@ -198,9 +170,7 @@ type use struct {
 // use returns what the relay uses now.
 func (r *relay) use() (u use, err error) {
 	tree := r.Tree()
-	for _, pid := range tree {
-		u.files += proc.Files(pid)
-	}
+	u.files = proc.Files(tree...)
 	if u.kb, err = proc.RSS(tree); err != nil {
 		return u, err
 	}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package trial
+package proc
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/penstock/penstock/bench/internal/proc"
+	"golang.org/x/sys/unix"
 )
 
 // A Process is a relay that runs, or another program. What it prints goes to the file output in its folder, so that nobody has to
@@ -173,7 +173,7 @@ func (p *Process) Workers() []int {
 	if main == 0 {
 		return nil
 	}
-	tree := slices.DeleteFunc(proc.Tree(main), func(pid int) bool { return !Alive(pid) })
+	tree := slices.DeleteFunc(Tree(main), func(pid int) bool { return !Alive(pid) })
 	if len(tree) > 1 {
 		return tree[1:]
 	}
@@ -256,7 +256,7 @@ func (p *Process) Tree() []int {
 		return slices.DeleteFunc(p.All(), func(pid int) bool { return !Alive(pid) })
 	}
 	if main := p.First(); main != 0 {
-		return proc.Tree(main)
+		return Tree(main)
 	}
 	return nil
 }
@@ -281,8 +281,22 @@ func Alive(pid int) bool {
 	return i >= 0 && text[i+2] != 'Z' && text[i+2] != 'X'
 }
 
+// WaitDead waits until the process of a pidfd has ended.
+func WaitDead(fd int, patience time.Duration) error {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 1000)
+		if n == 1 {
+			return nil
+		}
+		if err != nil && err != unix.EINTR {
+			return err
+		}
+	}
+	return fmt.Errorf("it is alive after %v", patience)
+}
+
 // Newest returns the youngest child of a process, by its number; they do not wrap within a trial.
-func Newest(pid int) int { return slices.Max(append([]int{0}, proc.Tree(pid)[1:]...)) }
+func Newest(pid int) int { return slices.Max(append([]int{0}, Tree(pid)[1:]...)) }
 
 // ReadPID returns the process that a file names; 0 if there is none.
 func ReadPID(file string) int {
@@ -293,12 +307,25 @@ func ReadPID(file string) int {
 
 // Wait waits until a condition holds.
 func Wait(what string, patience time.Duration, holds func() bool) error {
-	for end := time.Now().Add(patience); !holds(); time.Sleep(2 * time.Millisecond) {
+	return Until(what, patience, 2*time.Millisecond, func() error {
+		if !holds() {
+			return os.ErrDeadlineExceeded
+		}
+		return nil
+	})
+}
+
+// Until calls a function every so often until it returns no error.
+func Until(what string, patience, every time.Duration, try func() error) error {
+	for end := time.Now().Add(patience); ; time.Sleep(every) {
+		err := try()
+		if err == nil {
+			return nil
+		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%s: not after %v", what, patience)
+			return fmt.Errorf("%s: not after %v: %w", what, patience, err)
 		}
 	}
-	return nil
 }
 
 // Renew sends a signal to a master until it has a younger worker: a master of HAProxy loses a signal that comes while it executes
@@ -315,35 +342,4 @@ func Renew(main int, sig syscall.Signal, once bool, patience time.Duration) erro
 		}
 		return false
 	})
-}
-
-// Installed returns an error if a program is not installed.
-func Installed(program string) error {
-	if _, err := exec.LookPath(program); err != nil {
-		return fmt.Errorf("not installed")
-	}
-	return nil
-}
-
-// OwnMemory returns the resident memory of a process in KiB, without that of files, such as its binary: the kernel takes
-// their pages from a process that does not use them for a while, and gives them back later (proc_pid_status(5), RssAnon and
-// RssShmem).
-func OwnMemory(pid int) (kib float64, err error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) > 1 && (f[0] == "RssAnon:" || f[0] == "RssShmem:") {
-			n, err := strconv.ParseFloat(f[1], 64)
-			if err != nil {
-				return 0, err
-			}
-			kib += n
-		}
-	}
-	if kib == 0 {
-		return 0, fmt.Errorf("process %d has no memory of its own", pid)
-	}
-	return kib, nil
 }

@@ -116,6 +116,34 @@ func (v *verdict) served(o *outcome, p99 time.Duration) {
 	}
 }
 
+// carries expects that the relay was there all the time, and carries every old flow that was not at a member with the fault.
+func (v *verdict) carries(o *outcome) {
+	v.alive(o)
+	v.kept(o)
+}
+
+// unnoticed expects that nobody notices: no old flow, of streams or datagrams, and no new client.
+func (v *verdict) unnoticed(o *outcome, p99, pause time.Duration, loss float64) {
+	v.carries(o)
+	v.served(o, p99)
+	v.flowing(o, pause, loss)
+}
+
+// unnoticedWithin returns what expects that nobody notices anything but, perhaps, a moment, and that at most so many MB more
+// memory is used.
+func unnoticedWithin(mb int64) func(o *outcome, v *verdict) {
+	return func(o *outcome, v *verdict) {
+		v.unnoticed(o, 500*time.Millisecond, time.Second, 0.005)
+		v.memory(o, mb)
+	}
+}
+
+// welcomed expects that clients which come after the fault are neither refused nor cut off.
+func (v *verdict) welcomed(o *outcome) {
+	a := o.New.After
+	v.want(a.Refused+a.Cut == 0, "%d of %d new clients refused or cut off after it", a.Refused+a.Cut, a.Tried)
+}
+
 // back expects that all is well again once the fault is over.
 func (v *verdict) back(o *outcome, within time.Duration) {
 	v.want(o.Back >= 0, "no new client is served after the fault")

@@ -30,10 +30,7 @@ var floodKinds = []*kind{
 			return nil
 		},
 		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
-			v.served(o, 3*time.Second)
-			v.flowing(o, time.Second, 0.01)
+			v.unnoticed(o, 3*time.Second, time.Second, 0.01)
 			v.memory(o, 32)
 		},
 	},
@@ -59,10 +56,7 @@ var floodKinds = []*kind{
 			return nil
 		},
 		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
-			v.served(o, time.Second)
-			v.flowing(o, time.Second, 0.01)
+			v.unnoticed(o, time.Second, time.Second, 0.01)
 			v.memory(o, 32)
 			// New datagram clients go on to come, and each has a flow of up to three descriptors for its idle time.
 			v.measured(o.FilesAfter < o.FilesBefore+100+3*o.Dgm.total().Tried, "%d descriptors are left, before it were %d", o.FilesAfter, o.FilesBefore)
@@ -83,8 +77,7 @@ var floodKinds = []*kind{
 			return nil
 		},
 		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
+			v.carries(o)
 			v.flowing(o, time.Second, 0.005)
 			v.measured(o.Old.P99.D() < 20*time.Millisecond, "answers to old flows took %v (p99)", o.Old.P99.round())
 			d := o.Dgm.During
@@ -100,8 +93,7 @@ var floodKinds = []*kind{
 			return amplify(w)
 		},
 		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
+			v.carries(o)
 			v.flowing(o, time.Second, 0.005)
 			ratio := o.Notes["bytes sent to forged addresses"] / o.Notes["bytes sent by forged addresses"]
 			v.want(!(ratio > 3), "%.1f times as many bytes as came were sent to forged addresses", ratio)

@@ -36,8 +36,7 @@ func crowdKind(k kind, port, n int, act func(w *world, c net.Conn), more func(o 
 		return nil
 	}
 	k.expect = func(o *outcome, v *verdict) {
-		v.alive(o)
-		v.kept(o)
+		v.carries(o)
 		nobody(o, v)
 		v.served(o, 500*time.Millisecond)
 		v.flowing(o, time.Second, 0.005)
@@ -124,13 +123,7 @@ var hostileKinds = []*kind{
 			c.leave()
 			return err
 		},
-		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
-			v.served(o, 500*time.Millisecond)
-			v.flowing(o, time.Second, 0.005)
-			v.memory(o, 32)
-		},
+		expect: unnoticedWithin(32),
 	},
 	{
 		name: "admin", part: "Hostile clients", title: "The admin address flooded", needs: needs{Admin: true},
@@ -160,13 +153,7 @@ var hostileKinds = []*kind{
 			all.Wait()
 			return nil
 		},
-		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
-			v.served(o, 500*time.Millisecond)
-			v.flowing(o, time.Second, 0.005)
-			v.memory(o, 64)
-		},
+		expect: unnoticedWithin(64),
 	},
 }
 

@@ -25,8 +25,7 @@ var limitKinds = []*kind{
 			return nil
 		},
 		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
+			v.carries(o)
 			v.flowing(o, time.Second, 0.005)
 			v.want(o.Notes["holders cut off"] == 0, "%.0f accepted clients cut off", o.Notes["holders cut off"])
 			d, a := o.New.During, o.New.After
@@ -54,8 +53,7 @@ var limitKinds = []*kind{
 			return nil
 		},
 		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
+			v.carries(o)
 			v.want(o.Notes["singles cut off"] == 0, "%.0f of %.0f accepted clients cut off", o.Notes["singles cut off"], o.Notes["of a crowd, connected"])
 			v.measured(o.Notes["singles late"] == 0, "%.0f clients without an answer after 12 s", o.Notes["singles late"])
 			d, a := o.New.During, o.New.After
@@ -75,8 +73,7 @@ var limitKinds = []*kind{
 			return nil
 		},
 		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
+			v.carries(o)
 			v.flowing(o, 2*time.Second, 0.01)
 			v.back(o, 2*time.Second)
 		},
@@ -99,7 +96,7 @@ var limitKinds = []*kind{
 		expect: func(o *outcome, v *verdict) {
 			v.kept(o)
 			v.back(o, time.Second)
-			v.want(o.New.After.Refused+o.New.After.Cut == 0, "%d of %d new clients refused or cut off after it", o.New.After.Refused+o.New.After.Cut, o.New.After.Tried)
+			v.welcomed(o)
 			v.measured(o.Old.Pause.D() < 2*time.Second, "an old stream stood still for %v", o.Old.Pause.round())
 		},
 	},
@@ -114,10 +111,7 @@ var limitKinds = []*kind{
 			return nil
 		},
 		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
-			v.served(o, 2*time.Second)
-			v.flowing(o, 2*time.Second, 0.01)
+			v.unnoticed(o, 2*time.Second, 2*time.Second, 0.01)
 			v.memory(o, 128)
 		},
 	},

@@ -18,13 +18,7 @@ func logKind(k kind, block func(w *world) error) *kind {
 		time.Sleep(w.last(4 * time.Second))
 		return nil
 	}
-	k.expect = func(o *outcome, v *verdict) {
-		v.alive(o)
-		v.kept(o)
-		v.served(o, 500*time.Millisecond)
-		v.flowing(o, time.Second, 0.005)
-		v.memory(o, 32)
-	}
+	k.expect = unnoticedWithin(32)
 	return &k
 }
 

@@ -21,17 +21,8 @@ func lookupKind(k kind, l lie) *kind {
 		w.dns.lie.Store(int32(truth))
 		return nil
 	}
-	k.expect = expectMembers
+	k.expect = unnoticedWithin(64)
 	return &k
-}
-
-// expectMembers expects that members stay.
-func expectMembers(o *outcome, v *verdict) {
-	v.alive(o)
-	v.kept(o)
-	v.served(o, 500*time.Millisecond)
-	v.flowing(o, time.Second, 0.005)
-	v.memory(o, 64)
 }
 
 var lookupKinds = []*kind{

@@ -52,10 +52,7 @@ var placeKinds = []*kind{
 			return nil
 		},
 		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
-			v.served(o, 500*time.Millisecond)
-			v.flowing(o, time.Second, 0.005)
+			v.unnoticed(o, 500*time.Millisecond, time.Second, 0.005)
 		},
 	},
 	{
@@ -70,8 +67,7 @@ var placeKinds = []*kind{
 			return nil
 		},
 		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
+			v.carries(o)
 			d := o.New.During
 			v.want(float64(d.Cut+d.Refused) <= 0.01*float64(d.Tried), "%d of %d new clients refused or cut off", d.Cut+d.Refused, d.Tried)
 			v.measured(float64(d.Late) <= 0.02*float64(d.Tried), "%d of %d new clients without an answer after %v", d.Late, d.Tried, newPatience)
@@ -91,8 +87,7 @@ var placeKinds = []*kind{
 			return nil
 		},
 		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
+			v.carries(o)
 			v.served(o, 500*time.Millisecond)
 		},
 	},
@@ -114,10 +109,7 @@ var placeKinds = []*kind{
 			return set("1500")
 		},
 		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
-			v.served(o, time.Second)
-			v.flowing(o, 2*time.Second, 0.01)
+			v.unnoticed(o, time.Second, 2*time.Second, 0.01)
 		},
 	},
 }

@@ -24,8 +24,7 @@ var processKinds = []*kind{
 			return nil
 		},
 		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
+			v.carries(o)
 			v.served(o, 3*time.Second)
 			v.back(o, time.Second)
 		},
@@ -43,7 +42,7 @@ var processKinds = []*kind{
 		expect: func(o *outcome, v *verdict) {
 			v.kept(o)
 			v.back(o, time.Second)
-			v.want(o.New.After.Refused+o.New.After.Cut == 0, "%d of %d new clients refused or cut off after it", o.New.After.Refused+o.New.After.Cut, o.New.After.Tried)
+			v.welcomed(o)
 			v.measured(o.Old.Pause.D() < 2*time.Second, "an old stream stood still for %v", o.Old.Pause.round())
 		},
 	},
@@ -62,7 +61,7 @@ var processKinds = []*kind{
 		expect: func(o *outcome, v *verdict) {
 			v.intact(o)
 			v.want(o.Old.Stalled == 0, "%d of %d clients of old streams were not told", o.Old.Stalled, o.Old.Streams)
-			v.want(o.New.After.Refused+o.New.After.Cut == 0, "%d of %d new clients refused or cut off after it", o.New.After.Refused+o.New.After.Cut, o.New.After.Tried)
+			v.welcomed(o)
 			v.back(o, time.Second)
 		},
 	},
@@ -82,8 +81,7 @@ var processKinds = []*kind{
 			return nil
 		},
 		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
+			v.carries(o)
 			v.want(o.Notes["reloads refused"] == 0, "%.0f reloads were refused", o.Notes["reloads refused"])
 			v.measured(o.Notes["reloads"] == 300, "only %.0f reloads in %.0f s", o.Notes["reloads"], o.Lasted)
 			v.served(o, time.Second)

@@ -21,8 +21,7 @@ var upstreamKinds = []*kind{
 			return restartMembers(w, 0, 1)
 		},
 		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
+			v.carries(o)
 			v.want(o.Old.HitStalled == 0, "%d of %d clients of dead members were not told", o.Old.HitStalled, o.Old.Hit)
 			v.measured(o.Old.HitEnd.D() < time.Second, "a client of a dead member was told only after %v", o.Old.HitEnd.round())
 			v.served(o, 500*time.Millisecond)
@@ -42,8 +41,7 @@ var upstreamKinds = []*kind{
 			return w.members[0].appear()
 		},
 		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
+			v.carries(o)
 			v.hit(o)
 			v.served(o, 1500*time.Millisecond)
 			v.flowing(o, time.Second, 0.005)
@@ -62,8 +60,7 @@ var upstreamKinds = []*kind{
 			return nil
 		},
 		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
+			v.carries(o)
 			v.hit(o)
 			d := o.New.During
 			v.want(d.Refused+d.Cut == 0, "%d of %d new clients refused or cut off", d.Refused+d.Cut, d.Tried)
@@ -73,43 +70,15 @@ var upstreamKinds = []*kind{
 	},
 	{
 		name: "deaf", alone: true, part: "Upstreams", title: "Upstreams that never read",
-		what: "200 clients send as much as they can to upstreams that never read.",
-		want: "Other flows do not notice, and each of the stalled ones holds a bounded amount of memory.",
-		fault: func(w *world) error {
-			leave, err := w.push(push{Clients: 200, Want: wantDeaf, Most: 64 << 20})
-			if err != nil {
-				return err
-			}
-			time.Sleep(w.last(4 * time.Second))
-			return leave()
-		},
-		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
-			v.served(o, 500*time.Millisecond)
-			v.flowing(o, time.Second, 0.005)
-			v.memory(o, 32)
-		},
+		what:  "200 clients send as much as they can to upstreams that never read.",
+		want:  "Other flows do not notice, and each of the stalled ones holds a bounded amount of memory.",
+		fault: pushed200(wantDeaf), expect: unnoticedWithin(32),
 	},
 	{
 		name: "drip", alone: true, part: "Upstreams", title: "Upstreams that take one byte a second",
-		what: "200 clients send as much as they can to upstreams that read and write one byte per second.",
-		want: "Other flows do not notice, and hardly any CPU time goes into the slow ones. Until all buffers are full, as much is relayed as the CPUs can carry, and whoever comes then waits for a CPU: for the longer, the more a relay takes of each client.",
-		fault: func(w *world) error {
-			leave, err := w.push(push{Clients: 200, Want: wantDrip, Most: 64 << 20})
-			if err != nil {
-				return err
-			}
-			time.Sleep(w.last(4 * time.Second))
-			return leave()
-		},
-		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
-			v.served(o, 500*time.Millisecond)
-			v.flowing(o, time.Second, 0.005)
-			v.memory(o, 32)
-		},
+		what:  "200 clients send as much as they can to upstreams that read and write one byte per second.",
+		want:  "Other flows do not notice, and hardly any CPU time goes into the slow ones. Until all buffers are full, as much is relayed as the CPUs can carry, and whoever comes then waits for a CPU: for the longer, the more a relay takes of each client.",
+		fault: pushed200(wantDrip), expect: unnoticedWithin(32),
 	},
 	{
 		name: "flapping", part: "Upstreams", title: "Members that come and go",
@@ -127,8 +96,7 @@ var upstreamKinds = []*kind{
 			return nil
 		},
 		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
+			v.carries(o)
 			// A connection that waits in the queue of a listener is reset when the listener closes.
 			d := o.New.During
 			v.want(float64(d.Refused+d.Cut) <= 0.02*float64(d.Tried), "%d of %d new clients refused or cut off", d.Refused+d.Cut, d.Tried)
@@ -149,13 +117,24 @@ var upstreamKinds = []*kind{
 			return restartMembers(w, 0, 1, 2, 3)
 		},
 		expect: func(o *outcome, v *verdict) {
-			v.alive(o)
-			v.kept(o)
+			v.carries(o)
 			v.flowing(o, time.Second, 0.005)
 			v.measured(o.New.During.Late == 0, "%d of %d new clients were not told within %v", o.New.During.Late, o.New.During.Tried, newPatience)
 			v.back(o, 2*time.Second)
 		},
 	},
+}
+
+// pushed200 returns a fault in which 200 clients send as much as they can to upstreams of some kind.
+func pushed200(want [8]byte) func(w *world) error {
+	return func(w *world) error {
+		leave, err := w.push(push{Clients: 200, Want: want, Most: 64 << 20})
+		if err != nil {
+			return err
+		}
+		time.Sleep(w.last(4 * time.Second))
+		return leave()
+	}
 }
 
 // restartMembers starts members again.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/keeper"
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // A server whose connections survive kill -9: the same program is the keeper and the worker, and the
@@ -40,11 +41,11 @@ func serve(worker *keeper.Worker) {
 	if err := worker.Prepared("version 1"); err != nil {
 		fail(err)
 	}
-	var held []relay.Held // what the worker before this one has left
+	var held []hold.Held // what the worker before this one has left
 	for _, item := range worker.Held() {
-		held = append(held, relay.Held(item))
+		held = append(held, hold.Held(item))
 	}
-	engine, err := relay.New(relay.Config{Keep: &relay.Keep{Holder: worker, Held: held, After: -1}})
+	engine, err := relay.New(relay.Config{Keep: &hold.Keep{Holder: worker, Held: held, After: -1}})
 	if err != nil {
 		fail(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // noAllocs runs f often enough for what grows once to have grown, and then
@@ -45,7 +46,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 				steadyState(t, e, p, c.size, PairConfig{})
 			})
 			t.Run("load="+c.name+"/kept/a="+p[0]+"/b="+p[1], func(t *testing.T) {
-				e := plainEngine(t, Config{Loops: 2, Keep: &Keep{After: -1, Holder: nobody{}}})
+				e := plainEngine(t, Config{Loops: 2, Keep: &hold.Keep{After: -1, Holder: nobody{}}})
 				steadyState(t, e, p, c.size, PairConfig{Name: "pair"})
 			})
 		}

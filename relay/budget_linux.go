@@ -9,6 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // A flow begins when all the descriptors that it needs are there: a stream takes
@@ -252,10 +253,10 @@ func (b *descriptorBudget) closeIdlePipes() bool {
 }
 
 // stats returns the gauges.
-func (b *descriptorBudget) stats() DescriptorStats {
+func (b *descriptorBudget) stats() stats.Descriptors {
 	b.measure(time.Since(b.start), measureSoon)
 	limit := b.limit.Load()
-	return DescriptorStats{Limit: limit, InUse: b.rest.Load() + b.taken(), Reserved: reserveOf(limit), Waits: b.waits.Load()}
+	return stats.Descriptors{Limit: limit, InUse: b.rest.Load() + b.taken(), Reserved: reserveOf(limit), Waits: b.waits.Load()}
 }
 
 // takeAhead takes n descriptors while there are plenty.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // limitedEnv makes the test binary a child with a low limit of descriptors, which relays.
@@ -177,7 +178,7 @@ func relayLimited(args string) {
 	os.Stdin.Read(make([]byte, 1))
 	s := e.Stats()
 	sum := s.Total()
-	fmt.Printf("\nresult=no-descriptors %d, evicted %d, no-room %d, steady %d, waited %v\n", sum.Ended[CauseNoDescriptors], sum.Ended[CauseEvicted], sum.Datagrams.Dropped[DropNoRoom],
+	fmt.Printf("\nresult=no-descriptors %d, evicted %d, no-room %d, steady %d, waited %v\n", sum.Ended[CauseNoDescriptors.String()], sum.Ended[CauseEvicted.String()], sum.Datagrams.Dropped.Get(stats.DropNoRoom),
 		sum.Datagrams.Begun, s.Descriptors.Waits > 0)
 	e.Close()
 }

@@ -1,11 +1,6 @@
 package relay
 
-import (
-	"log/slog"
-	"time"
-
-	"github.com/penstock/penstock/internal/enum"
-)
+import "time"
 
 // DefaultDatagramIdle is the default of Timeouts.Idle for datagram flows, which have
 // no end that could be seen.
@@ -22,8 +17,8 @@ const DefaultDatagramIdle = 60 * time.Second
 // With [Config].Keep a flow outlives its process: it goes on with the same ports on both
 // sides, and what waits in the queues of its sockets is delivered. What the process had
 // received and not sent is lost, that is the datagrams of one turn of each loop and those
-// held for upstreams whose sockets were full. They are counted as [DropCrashed] in
-// [DatagramStats], and in the record as bytes that were read and not written.
+// held for upstreams whose sockets were full. They are counted as stats.DropCrashed in
+// stats.Datagrams, and in the record as bytes that were read and not written.
 //
 // When the listener closes, or the engine drains, the flows of a UDP listener go on. Each
 // gets a socket of its own, connected to its client, and the listener's receives nothing
@@ -31,7 +26,7 @@ const DefaultDatagramIdle = 60 * time.Second
 // is there (ICMP port unreachable). At most 1,024 flows of an engine get one, those of
 // verified clients first, because each makes it slower for the kernel to find the socket
 // of another datagram to the same address. The others, and those for which there is no
-// descriptor, go on with answers only ([DatagramStats].AnswersOnly): what their clients
+// descriptor, go on with answers only (stats.Datagrams.AnswersOnly): what their clients
 // send reaches the next process. What is sent to a broadcast or multicast address reaches
 // it in any case. Where no flow can have a socket, because the process may not bind the
 // port any more or the listener's sockets belong to another user (see Config.User), the
@@ -48,7 +43,7 @@ const DefaultDatagramIdle = 60 * time.Second
 // in 2, and at most 8,192, belong to resting sockets. They are closed early when a
 // flow needs a descriptor, and while fewer than one descriptor in 16 is free. When there
 // are no ports, a new flow gets one that has been silent for a second, or its client is
-// refused ([DropNoRoom]). [DatagramStats] counts them.
+// refused (stats.DropNoRoom). stats.Datagrams counts them.
 type DatagramConfig struct {
 	// Replies ends a flow when the upstream has sent this many replies to each datagram
 	// of the client; 0 means never. DNS has 1.
@@ -56,7 +51,7 @@ type DatagramConfig struct {
 
 	// Amplification limits what a client is sent before it is verified, to so many
 	// times the bytes that came from it; what exceeds that is dropped as
-	// [DropAmplification]. A client is verified by a datagram that it sends after the first
+	// stats.DropAmplification. A client is verified by a datagram that it sends after the first
 	// reply was sent to it: whoever forges an address does not know of the reply. So an
 	// upstream that answers a little with a lot does not serve to flood others. 0 means
 	// no limit, because many protocols need more: an answer of DNS may be 30 times its
@@ -73,7 +68,7 @@ type DatagramConfig struct {
 
 	// OnUnreachable is what happens on an ICMP error that the kernel reports for the
 	// connected socket of an upstream (udp(7)), such as port unreachable. "Fragmentation
-	// needed" is not one of them: it is counted in [DatagramStats], and the kernel
+	// needed" is not one of them: it is counted in stats.Datagrams, and the kernel
 	// fragments long datagrams from then on. Clients never receive ICMP errors, because
 	// that takes a raw socket.
 	OnUnreachable UnreachableAction
@@ -118,90 +113,3 @@ const (
 	// UnreachableIgnore counts the error.
 	UnreachableIgnore
 )
-
-// Drop is the reason why a datagram was read and not delivered.
-type Drop uint8
-
-// The reasons.
-const (
-	DropFull          Drop = iota // the socket to send to was full, and the flow may not hold more
-	DropTooBig                    // EMSGSIZE: longer than a datagram can be, or than the path allows
-	DropFiltered                  // EPERM of an IP socket: dropped by a packet filter of this host
-	DropNoBuffers                 // ENOBUFS or ENOMEM: the kernel or the device had no memory
-	DropUnreachable               // there was no route, or an ICMP error during the send; or nobody has the Unix socket
-	DropFailed                    // the send failed otherwise
-	DropTruncated                 // longer than the 65,536 bytes that are read
-	DropNoReturn                  // the client has no address to which replies could be sent
-	DropRefused                   // from a new client that a hook refused or that had no upstream
-	DropLimited                   // from a new client, beyond Config.MaxNewDatagramFlows or the time for new flows; or beyond Flow.SetBandwidth
-	DropNoRoom                    // from a new client, without a free descriptor or port, or a flow to evict
-	DropDraining                  // from a new client, while its listener closes or after Drain
-	DropEnded                     // held when the flow ended
-	DropCrashed                   // in the memory of a process that died; see Config.Keep
-	DropOverload                  // from a new client, while NoDatagramFlows of package overload is set
-	DropAmplification             // to a client that is not verified, beyond DatagramConfig.Amplification
-	DropNotPermitted              // EPERM or EACCES of a Unix socket: this process may not send there, for lack of permission or by its sandbox
-	drops
-)
-
-var dropNames = [drops]string{"full", "too-big", "filtered", "no-buffers", "unreachable", "failed", "truncated", "no-return", "refused", "limited", "no-room",
-	"draining", "ended", "crashed", "overload", "amplification", "not-permitted"}
-
-// String returns the reason's name, such as "too-big".
-func (d Drop) String() string { return enum.Name(dropNames[:], d) }
-
-// MarshalText returns the reason's name. The error is always nil.
-func (d Drop) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
-
-// UnmarshalText sets d to the reason of that name.
-func (d *Drop) UnmarshalText(text []byte) error {
-	return enum.Set(d, "reason of a drop", dropNames[:], text)
-}
-
-// LogValue returns the reason's name. It implements [slog.LogValuer].
-func (d Drop) LogValue() slog.Value { return slog.StringValue(d.String()) }
-
-// NumDrops is the number of values of Drop. Later versions may have more.
-const NumDrops = int(drops)
-
-// DatagramStats are the counters and gauges of one loop's datagram flows. When no flow
-// is open, Received is equal to Sent plus the sum of Dropped.
-type DatagramStats struct {
-	Flows              int64        // gauge: open flows
-	Begun              int64        // flows that began
-	Received           int64        // datagrams received, from clients and upstreams
-	Sent               int64        // datagrams sent, to clients and upstreams
-	Dropped            Counts[Drop] // datagrams received and not sent
-	Crowded            int64        // datagrams of new clients dropped as DropLimited because the loop had fallen behind; see Config.MaxNewDatagramFlows
-	Lost               int64        // datagrams that the kernel dropped before they were received (SO_RXQ_OVFL)
-	BytesHeld          int64        // gauge: bytes held for upstreams whose sockets are full
-	AnswersOnly        int64        // flows that go on after their listener has closed, and get nothing more from their clients; see DatagramConfig
-	Resting            int64        // gauge: resting sockets; see DatagramConfig
-	RestingClosedEarly int64        // resting sockets that were closed early
-	ICMPErrors         int64        // ICMP errors of upstreams
-	ReadCalls          int64        // system calls that received something
-	SuperPackets       int64        // messages received that held several datagrams (GRO)
-	WriteCalls         int64        // system calls that sent something
-	Runs               int64        // messages sent that held several datagrams (GSO)
-	Fallbacks          int64        // runs that a route refused, and that were sent again as single datagrams
-}
-
-func (s *DatagramStats) add(o *DatagramStats) {
-	s.Flows += o.Flows
-	s.Begun += o.Begun
-	s.Received += o.Received
-	s.Sent += o.Sent
-	s.Dropped.add(&o.Dropped)
-	s.Crowded += o.Crowded
-	s.Lost += o.Lost
-	s.BytesHeld += o.BytesHeld
-	s.AnswersOnly += o.AnswersOnly
-	s.Resting += o.Resting
-	s.RestingClosedEarly += o.RestingClosedEarly
-	s.ICMPErrors += o.ICMPErrors
-	s.ReadCalls += o.ReadCalls
-	s.SuperPackets += o.SuperPackets
-	s.WriteCalls += o.WriteCalls
-	s.Runs += o.Runs
-	s.Fallbacks += o.Fallbacks
-}

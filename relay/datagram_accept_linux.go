@@ -7,6 +7,7 @@ import (
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/segment"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 func (p *datagramPort) change(next, _ *ListenConfig) error {
@@ -110,12 +111,12 @@ func (d *datagrams) receive(p *datagramPort) {
 			return // EAGAIN, or an error that this call has taken from the socket
 		}
 		d.admission.Received(d.loop.Now, n == dgramBatch)
-		limited := d.stats.Dropped[DropLimited]
+		limited := d.stats.Dropped[stats.DropLimited]
 		d.handle(p, in, n, &p.drops, nil)
 		if n < dgramBatch {
 			return
 		}
-		work += n - min(n, int(d.stats.Dropped[DropLimited]-limited))
+		work += n - min(n, int(d.stats.Dropped[stats.DropLimited]-limited))
 	}
 	d.unread = true
 }
@@ -211,7 +212,7 @@ func (d *datagrams) take(p *datagramPort, in *sys.Vector, i int, drops *uint32, 
 	d.stats.Received += int64(count)
 	d.loopStats.BytesRead += int64(len(m.b))
 	if flags&sys.MsgTrunc != 0 {
-		d.drop(nil, up, DropTruncated, len(m.b), count)
+		d.drop(nil, up, stats.DropTruncated, len(m.b), count)
 		return
 	}
 	switch {
@@ -220,7 +221,7 @@ func (d *datagrams) take(p *datagramPort, in *sys.Vector, i int, drops *uint32, 
 		d.assign(of, i)
 		return
 	case len(name) != int(of.nameLen): // an IPv4 one that is written as IPv6, which no flow of the port is
-		d.drop(nil, up, DropDraining, len(m.b), count)
+		d.drop(nil, up, stats.DropDraining, len(m.b), count)
 		return
 	}
 	f := p.recent
@@ -243,7 +244,7 @@ func (d *datagrams) assign(f *datagramFlow, i int) {
 		d.verify(f)
 	}
 	if d.exceeds(f, up, len(m.b)) {
-		d.drop(f, up, DropLimited, len(m.b), segment.Count(len(m.b), m.seg))
+		d.drop(f, up, stats.DropLimited, len(m.b), segment.Count(len(m.b), m.seg))
 		return
 	}
 	if f.first < 0 {
@@ -258,25 +259,25 @@ func (d *datagrams) assign(f *datagramFlow, i int) {
 // begin begins the flow of a new client, whose first message is message i of the batch. If the client is
 // refused, it drops the message and returns nil.
 func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) *datagramFlow {
-	refuse := func(why Drop) *datagramFlow {
+	refuse := func(why stats.Drop) *datagramFlow {
 		m := &d.batch[i]
 		d.drop(nil, up, why, len(m.b), segment.Count(len(m.b), m.seg))
 		return nil
 	}
 	switch {
 	case p.draining || p.state == portGone || p.drains && d.share.refuses.Load():
-		return refuse(DropDraining)
+		return refuse(stats.DropDraining)
 	case p.family != sys.Unix && !returnable(name):
-		return refuse(DropNoReturn)
+		return refuse(stats.DropNoReturn)
 	case d.share.gate.Load():
-		return refuse(DropOverload)
+		return refuse(stats.DropOverload)
 	case !d.allowed():
-		return refuse(DropLimited)
+		return refuse(stats.DropLimited)
 	case !d.admission.Admit(d.admission.Place(p.family, name), d.loop.Now):
 		d.stats.Crowded += int64(segment.Count(len(d.batch[i].b), d.batch[i].seg))
-		return refuse(DropLimited)
+		return refuse(stats.DropLimited)
 	case !d.reserve():
-		return refuse(DropNoRoom)
+		return refuse(stats.DropNoRoom)
 	}
 	d.left--
 	f := d.newFlow(p)
@@ -302,13 +303,13 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) *
 	if admit := f.cfg.Hooks.Admit; admit != nil {
 		if c := admit(&f.Flow); c != CauseNone {
 			d.end(f, c.or(CauseRefused), nil)
-			return refuse(DropRefused)
+			return refuse(stats.DropRefused)
 		}
 	}
 	if c := d.connect(f); c != CauseNone {
-		why := DropRefused
+		why := stats.DropRefused
 		if c == CauseNoDescriptors || c == CauseNoPorts {
-			why = DropNoRoom
+			why = stats.DropNoRoom
 		}
 		d.end(f, c, f.err)
 		return refuse(why)

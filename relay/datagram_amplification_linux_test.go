@@ -4,6 +4,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // Until a client has sent something after the first reply, it gets at most so many times what came from it;
@@ -23,7 +25,7 @@ func TestAmplification(t *testing.T) {
 			}
 			dropped := func(n int64) {
 				t.Helper()
-				eventually(t, "what is too much is dropped", func() bool { return r.dgramStats().Dropped[DropAmplification] == n })
+				eventually(t, "what is too much is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropAmplification) == n })
 			}
 			tellGram(t, c, l.Addr(), strings.Repeat("q", 100))
 			back := gramAddr(hearGram(t, s, strings.Repeat("q", 100)))
@@ -53,7 +55,7 @@ func TestAmplificationOfBlindDatagrams(t *testing.T) {
 		back = gramAddr(hearGram(t, s, "0123456789"))
 	}
 	tellGram(t, s, back, strings.Repeat("r", 61))
-	eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped[DropAmplification] == 1 })
+	eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropAmplification) == 1 })
 	tellGram(t, s, back, strings.Repeat("r", 60))
 	hearGram(t, c, strings.Repeat("r", 60))
 }
@@ -95,7 +97,7 @@ func TestAmplificationAlways(t *testing.T) {
 		back := gramAddr(hearGram(t, s, strings.Repeat("q", 40)))
 		tellGram(t, s, back, strings.Repeat("r", 121-int(i%2))) // of two datagrams for 80 bytes, one fits
 		if i%2 == 0 {
-			eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped[DropAmplification] == i/2+1 })
+			eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropAmplification) == i/2+1 })
 		} else {
 			hearGram(t, c, strings.Repeat("r", 120))
 			tellGram(t, s, back, strings.Repeat("r", 120))

@@ -1,6 +1,9 @@
 package relay
 
-import "github.com/penstock/penstock/internal/segment"
+import (
+	"github.com/penstock/penstock/internal/segment"
+	"github.com/penstock/penstock/relay/stats"
+)
 
 // forward sends a flow's messages of the batch to its upstream.
 func (d *datagrams) forward(f *datagramFlow) {
@@ -25,7 +28,7 @@ func (d *datagrams) forward(f *datagramFlow) {
 	for ; i >= 0; i = d.batch[i].next {
 		m := &d.batch[i]
 		if !f.alive(ref.Gen) {
-			d.drop(nil, up, DropEnded, len(m.b), segment.Count(len(m.b), m.seg))
+			d.drop(nil, up, stats.DropEnded, len(m.b), segment.Count(len(m.b), m.seg))
 			continue
 		}
 		d.toUpstream.add(f, m.b, m.seg, m.tos)
@@ -117,7 +120,7 @@ func (d *datagrams) exceeds(f *datagramFlow, dir, n int) bool {
 }
 
 // drop counts a message that was read and is not delivered; f may be nil.
-func (d *datagrams) drop(f *datagramFlow, dir int, why Drop, n, count int) {
+func (d *datagrams) drop(f *datagramFlow, dir int, why stats.Drop, n, count int) {
 	d.stats.Dropped[why] += int64(count)
 	d.loopStats.BytesDropped += int64(n)
 	if f != nil {

@@ -360,7 +360,7 @@ func FuzzOutbox(f *testing.F) {
 		defer recv.Close()
 		recv.SetReadBuffer(4 << 20)
 		e := &core{shared: shared{kernel: sys.Linux{}, cfg: Config{NoGSO: !gso}}}
-		d := newDatagrams(tenant{loop: new(loop.Loop), shared: &e.shared, loopStats: new(LoopStats)}, &e.datagrams)
+		d := newDatagrams(tenant{loop: new(loop.Loop), shared: &e.shared, loopStats: new(loopCounters)}, &e.datagrams)
 		d.prepare()
 		ln := &Listener{engine: &Engine{e}}
 		ln.cfg.Store(&ListenConfig{})

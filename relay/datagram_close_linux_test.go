@@ -14,6 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/hold"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // gramNamed is an upstream that answers each datagram with a name and the datagram.
@@ -318,7 +320,7 @@ func TestDrainWithoutSockets(t *testing.T) {
 		r.expect(CauseDrained)
 	}
 	tellGram(t, clients[0], l.Addr(), "too late")
-	eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped[DropDraining] == 1 })
+	eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropDraining) == 1 })
 }
 
 // A listener that is closed where no flow can have a socket of its own ends its flows.
@@ -578,7 +580,7 @@ func testTwoFlowsOfOneClient(t *testing.T, loops int) {
 	p.ask("turn of each loop") // their records say that they are held
 	p.kill()
 	p = k.start(o)
-	if r := p.Restored; r.Flows != n || r.TotalLost() != n || r.Lost[LossListener] != n {
+	if r := p.Restored; r.Flows != n || r.TotalLost() != n || r.Lost.Get(hold.LossListener) != n {
 		t.Errorf("%+v", r)
 	}
 	k.expect(holdFlow, n)

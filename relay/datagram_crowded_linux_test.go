@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/admission"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // onAdmission calls f with the admission of the rig's only loop, on that loop, which must have a flow.
@@ -40,8 +41,8 @@ func TestCrowdedLoop(t *testing.T) {
 			for range 10 {
 				askGram(t, old, l.Addr(), "I go on")
 			}
-			if s := r.dgramStats(); s.Dropped[DropLimited] != 1 || s.Begun != 1 {
-				t.Errorf("%d dropped as limited, %d flows began", s.Dropped[DropLimited], s.Begun)
+			if s := r.dgramStats(); s.Dropped.Get(stats.DropLimited) != 1 || s.Begun != 1 {
+				t.Errorf("%d dropped as limited, %d flows began", s.Dropped.Get(stats.DropLimited), s.Begun)
 			}
 			r.crowd(admission.Depth)
 			askGram(t, young, l.Addr(), "now")
@@ -92,7 +93,7 @@ func TestFloodEvictsNoVerifiedFlow(t *testing.T) {
 	askGram(t, young, l.Addr(), "takes the place of the one that is silent")
 	askGram(t, young, l.Addr(), "goes back and forth")
 	tellGram(t, next, l.Addr(), "no room")
-	eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped[DropNoRoom] == 1 })
+	eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropNoRoom) == 1 })
 	askGram(t, old, l.Addr(), "third")
 	r.onAdmission(func(a *admission.Control, now time.Duration) { a.Refused = 0 })
 	askGram(t, next, l.Addr(), "without a flood, the one that is silent for longest goes")

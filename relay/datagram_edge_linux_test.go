@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // A flow that goes on to its next upstream waits for the answers to what it has
@@ -122,7 +123,7 @@ func TestEvictionSparesWhatIsAtHand(t *testing.T) {
 		tellGram(t, young, l.Addr(), "no room")
 		release()
 		hearGram(t, old, "second")
-		eventually(t, "the other is dropped", func() bool { return r.dgramStats().Dropped[DropNoRoom] == 1 })
+		eventually(t, "the other is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropNoRoom) == 1 })
 		if n := r.dgramStats().Begun; n != 1 {
 			t.Errorf("%d flows began", n)
 		}
@@ -279,8 +280,8 @@ func TestUnixClientGone(t *testing.T) {
 			if _, err := up.WriteTo([]byte("answer"), port); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the answer is dropped", func() bool { return r.dgramStats().Dropped != Counts[Drop]{} })
-			if n := r.dgramStats().Dropped; n[DropUnreachable] != 1 {
+			eventually(t, "the answer is dropped", func() bool { return r.dgramStats().Dropped.Total() != 0 })
+			if n := r.dgramStats().Dropped; n.Get(stats.DropUnreachable) != 1 {
 				t.Errorf("dropped %v", n)
 			}
 		})

@@ -1,6 +1,9 @@
 package relay
 
-import "github.com/penstock/penstock/internal/segment"
+import (
+	"github.com/penstock/penstock/internal/segment"
+	"github.com/penstock/penstock/relay/stats"
+)
 
 // kill ends a flow at the request of others.
 func (d *datagrams) kill(f *Flow, c Cause) { d.end(d.of(f), c, nil) }
@@ -17,7 +20,7 @@ func (d *datagrams) end(f *datagramFlow, c Cause, err error) {
 	d.dropHeld(f)
 	for i := f.first; i >= 0; i = d.batch[i].next {
 		m := &d.batch[i]
-		d.drop(f, up, DropEnded, len(m.b), segment.Count(len(m.b), m.seg))
+		d.drop(f, up, stats.DropEnded, len(m.b), segment.Count(len(m.b), m.seg))
 	}
 	done := f.cfg.Hooks.Done
 	if done != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // A flow may end in the middle of its own batch: what is left of it is dropped
@@ -34,7 +35,7 @@ func TestFlowEndsInItsBatch(t *testing.T) {
 			}
 			eventually(t, "the rest is dropped", func() bool {
 				d := r.dgramStats()
-				return d.Received == 1+all && d.Dropped[DropUnreachable]+d.Dropped[DropEnded] == all-sent
+				return d.Received == 1+all && d.Dropped.Get(stats.DropUnreachable)+d.Dropped.Get(stats.DropEnded) == all-sent
 			})
 			tellGram(t, c, l.Addr(), "another flow")
 			hearGram(t, s, "another flow")

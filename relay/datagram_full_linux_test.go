@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // A port whose socket fills up while replies are taken keeps datagrams apart:
@@ -49,7 +50,7 @@ func TestFullListenerKeepsDatagramsApart(t *testing.T) {
 	// The loopback device of a busy machine drops some, so that the engine has received less than was sent to it.
 	eventually(t, "all that was received is sent, or dropped", func() bool {
 		d := r.dgramStats()
-		return d.Received == d.Sent+d.Dropped[DropFull]
+		return d.Received == d.Sent+d.Dropped.Get(stats.DropFull)
 	})
 	d := r.dgramStats()
 	if heard := int64(rounds*all - len(unheard)); heard == 0 || heard > d.Sent {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/penstock/penstock/internal/segment"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // A flow whose upstream's socket is full holds datagrams back in datagramFlow.held,
@@ -25,7 +26,7 @@ func (d *datagrams) holdBack(f *datagramFlow, b []byte, seg int, tos uint8) {
 		d.watch(f)
 	}
 	if len(f.held)+need > holdMost || f.held == nil {
-		d.drop(f, up, DropFull, len(b), segment.Count(len(b), seg))
+		d.drop(f, up, stats.DropFull, len(b), segment.Count(len(b), seg))
 		return
 	}
 	f.held = appendHeld(f.held, b, seg, tos)
@@ -69,7 +70,7 @@ func (d *datagrams) release(f *datagramFlow) {
 		var tos uint8
 		b, seg, tos, rest = cutHeld(rest)
 		if !f.alive(ref.Gen) {
-			d.drop(nil, up, DropEnded, len(b), segment.Count(len(b), seg))
+			d.drop(nil, up, stats.DropEnded, len(b), segment.Count(len(b), seg))
 			continue
 		}
 		d.toUpstream.add(f, b, seg, tos)
@@ -87,7 +88,7 @@ func (d *datagrams) dropHeld(f *datagramFlow) {
 		var b []byte
 		var seg int
 		b, seg, _, rest = cutHeld(rest)
-		d.drop(f, up, DropEnded, len(b), segment.Count(len(b), seg))
+		d.drop(f, up, stats.DropEnded, len(b), segment.Count(len(b), seg))
 	}
 	d.shared.buffers.Put(f.held)
 	f.held = nil

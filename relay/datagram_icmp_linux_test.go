@@ -9,6 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // icmpError tells the sender of a datagram that it did not arrive: "destination
@@ -103,7 +104,7 @@ func TestEarlierErrorIsNotThisDatagrams(t *testing.T) {
 			hearGram(t, s, text)
 		}
 	}
-	if st := r.dgramStats(); st.Fallbacks != 0 || st.Runs != 2 || st.ICMPErrors != 3 || st.Dropped != (Counts[Drop]{}) {
+	if st := r.dgramStats(); st.Fallbacks != 0 || st.Runs != 2 || st.ICMPErrors != 3 || st.Dropped.Total() != 0 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -119,7 +120,7 @@ func TestRunThatFailsAnywayBlamesNoRoute(t *testing.T) {
 	r.k.Fail(testkernel.SendRun, sys.EINVAL, 2)
 	r.k.Fail(testkernel.SendBatch, sys.EINVAL, 20)
 	sendRun(t, c, l.Addr().AddrPort, texts...)
-	eventually(t, "all are dropped", func() bool { return r.dgramStats().Dropped[DropFailed] == 20 })
+	eventually(t, "all are dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropFailed) == 20 })
 	r.k.Heal()
 	sendRun(t, c, l.Addr().AddrPort, texts...)
 	for _, text := range texts {
@@ -139,7 +140,7 @@ func TestUnreachableForLong(t *testing.T) {
 	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{OnUnreachable: UnreachableIgnore}}, &up)
 	r.k.Fail(testkernel.Send, sys.EHOSTUNREACH, -1)
 	tellGram(t, c, l.Addr(), "lost")
-	eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped[DropUnreachable] == 1 })
+	eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropUnreachable) == 1 })
 	r.k.Heal()
 	tellGram(t, c, l.Addr(), "arrives")
 	hearGram(t, s, "arrives")

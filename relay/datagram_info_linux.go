@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // local is the address that the client wrote to, or that the upstream is written to from.
@@ -37,7 +38,7 @@ func (d *datagrams) remote(f *Flow, side int) Addr {
 
 func (d *datagrams) tcp(*Flow, int) int { return -1 }
 
-func (d *datagrams) tls(*Flow, int) *TLS { return nil }
+func (d *datagrams) tls(*Flow, int) *stats.TLS { return nil }
 
 // transfer is the account of one direction.
 func (d *datagrams) transfer(f *Flow, direction int) Transfer {

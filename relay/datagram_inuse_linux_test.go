@@ -8,6 +8,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // askUntil sends until the same comes back. It returns how often it had to.
@@ -49,7 +51,7 @@ func TestFlowsInUseKeepTheirPlaces(t *testing.T) {
 			askGram(t, old[i], l.Addr(), fmt.Sprint("old ", i, " ", n))
 		}
 	}
-	eventually(t, "all are read", func() bool { return r.dgramStats().Dropped[DropNoRoom] == 10*places })
+	eventually(t, "all are read", func() bool { return r.dgramStats().Dropped.Get(stats.DropNoRoom) == 10*places })
 	if s := r.dgramStats(); s.Begun != places {
 		t.Errorf("%d flows began, for %d places", s.Begun, places)
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/hold"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // gramUpstream is an upstream of datagrams that knows its clients: each datagram begins with the name of
@@ -179,7 +181,7 @@ func TestBuiltInDatagramFlowsOutliveProcess(t *testing.T) {
 			to := p.addrs[0]
 			c := gramClients(t, "udp4", 1)[0]
 			const kills = 3
-			stats := func() LoopStats { s := p.ask("stats").Stats; return s.Total() }
+			stats := func() stats.Loop { s := p.ask("stats").Stats; return s.Total() }
 			for range kills {
 				before := stats().BytesRead // with what earlier processes have read
 				c.tell(t, to, "text")
@@ -231,7 +233,7 @@ func TestRestOutlivesProcess(t *testing.T) {
 	}
 	p.kill()
 	p = k.start(o)
-	if p.Restored != (Restored{}) {
+	if p.Restored != (hold.Restored{}) {
 		t.Errorf("restored: %+v", p.Restored)
 	}
 	s := p.ask("stats").Stats
@@ -325,8 +327,8 @@ func TestAgesOfRestoredDatagramFlows(t *testing.T) {
 	p = k.start(o)
 	answered(&clients[3], "let me in")
 	answered(&clients[0], "and I go on") // by the same port, as the upstream sees
-	if s := p.ask("stats").Stats.Total(); s.Ended[CauseEvicted] != 1 {
-		t.Errorf("%d flows have made room", s.Ended[CauseEvicted])
+	if s := p.ask("stats").Stats.Total(); s.Ended[CauseEvicted.String()] != 1 {
+		t.Errorf("%d flows have made room", s.Ended[CauseEvicted.String()])
 	}
 }
 

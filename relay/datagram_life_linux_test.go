@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/relay/overload"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 func TestDatagramIdle(t *testing.T) {
@@ -123,7 +124,7 @@ func TestFloodOfNewFlows(t *testing.T) {
 		}
 	}
 	askGram(t, old, l.Addr(), "last")
-	if s := r.dgramStats(); s.Dropped[DropLimited] < 50 || s.Begun+s.Dropped[DropLimited] != 101 {
+	if s := r.dgramStats(); s.Dropped.Get(stats.DropLimited) < 50 || s.Begun+s.Dropped.Get(stats.DropLimited) != 101 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -301,7 +302,7 @@ func TestDatagramHooks(t *testing.T) {
 		t.Errorf("%+v", rec)
 	}
 	askGram(t, c, l.Addr(), "admitted")
-	if s := r.dgramStats(); s.Dropped[DropRefused] != 1 {
+	if s := r.dgramStats(); s.Dropped.Get(stats.DropRefused) != 1 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -337,7 +338,7 @@ func TestFullUpstreamDelaysNobodyElse(t *testing.T) {
 		hearGram(t, s, text)
 	}
 	eventually(t, "nothing is held", func() bool { return r.dgramStats().BytesHeld == 0 })
-	if n := r.dgramStats().Dropped; n != (Counts[Drop]{}) {
+	if n := r.dgramStats().Dropped; n.Total() != 0 {
 		t.Errorf("dropped %v", n)
 	}
 }
@@ -354,14 +355,14 @@ func TestHoldIsBounded(t *testing.T) {
 	for range 50 {
 		tellGram(t, c, l.Addr(), string(big))
 	}
-	eventually(t, "the hold is full", func() bool { return r.dgramStats().Dropped[DropFull] > 0 && r.dgramStats().Received == 50 })
-	if ab := list(r.e)[0].Up; ab.Held == 0 || ab.BytesDropped() != 10_000*r.dgramStats().Dropped[DropFull] {
+	eventually(t, "the hold is full", func() bool { return r.dgramStats().Dropped.Get(stats.DropFull) > 0 && r.dgramStats().Received == 50 })
+	if ab := list(r.e)[0].Up; ab.Held == 0 || ab.BytesDropped() != 10_000*r.dgramStats().Dropped.Get(stats.DropFull) {
 		t.Errorf("%d bytes wait and %d are dropped: %+v", ab.Held, ab.BytesDropped(), r.dgramStats().Dropped)
 	}
 	r.e.Close()
 	rec := r.expect(CauseClosed)
 	st := r.dgramStats()
-	if st.Dropped[DropEnded] == 0 || st.Dropped[DropEnded] > holdMost/10_000 || rec.Up.DatagramsDropped != st.Dropped[DropFull]+st.Dropped[DropEnded] {
+	if st.Dropped.Get(stats.DropEnded) == 0 || st.Dropped.Get(stats.DropEnded) > holdMost/10_000 || rec.Up.DatagramsDropped != st.Dropped.Get(stats.DropFull)+st.Dropped.Get(stats.DropEnded) {
 		t.Errorf("%+v, %+v", st, rec)
 	}
 }
@@ -377,7 +378,10 @@ func TestOverloadHoldsNoDatagrams(t *testing.T) {
 	for range 50 {
 		tellGram(t, c, l.Addr(), text)
 	}
-	eventually(t, "the rest is dropped", func() bool { d := r.dgramStats(); return d.Dropped[DropFull] > 0 && d.Sent+d.Dropped[DropFull] == 50 })
+	eventually(t, "the rest is dropped", func() bool {
+		d := r.dgramStats()
+		return d.Dropped.Get(stats.DropFull) > 0 && d.Sent+d.Dropped.Get(stats.DropFull) == 50
+	})
 	if n := r.dgramStats().BytesHeld; n != 0 {
 		t.Errorf("%d bytes are held", n)
 	}
@@ -403,8 +407,8 @@ func TestFullListener(t *testing.T) {
 
 // Each error of a send has its own count, and costs that datagram only.
 func TestSendErrors(t *testing.T) {
-	for errno, why := range map[sys.Errno]Drop{sys.EPERM: DropFiltered, sys.ENOBUFS: DropNoBuffers, sys.EMSGSIZE: DropTooBig, sys.EHOSTUNREACH: DropUnreachable,
-		sys.EOPNOTSUPP: DropUnreachable, sys.EADDRNOTAVAIL: DropFailed} {
+	for errno, why := range map[sys.Errno]stats.Drop{sys.EPERM: stats.DropFiltered, sys.ENOBUFS: stats.DropNoBuffers, sys.EMSGSIZE: stats.DropTooBig, sys.EHOSTUNREACH: stats.DropUnreachable,
+		sys.EOPNOTSUPP: stats.DropUnreachable, sys.EADDRNOTAVAIL: stats.DropFailed} {
 		t.Run(why.String()+errno.Error(), func(t *testing.T) {
 			r := newDatagramRig(t, Config{Loops: 1})
 			l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{OnUnreachable: UnreachableIgnore}}, gramEcho(t, "udp4"))
@@ -412,16 +416,16 @@ func TestSendErrors(t *testing.T) {
 			askGram(t, c, l.Addr(), "first")
 			r.k.Fail(testkernel.SendBatch, errno, 1) // a reply
 			tellGram(t, c, l.Addr(), "its reply is lost")
-			eventually(t, "it is counted", func() bool { return r.dgramStats().Dropped[why] == 1 })
+			eventually(t, "it is counted", func() bool { return r.dgramStats().Dropped.Get(why) == 1 })
 			askGram(t, c, l.Addr(), "between")
-			if !slices.Contains([]Drop{DropUnreachable}, why) {
+			if !slices.Contains([]stats.Drop{stats.DropUnreachable}, why) {
 				times := 1
 				if errno == sys.EMSGSIZE {
 					times = 2 // the first may be an earlier datagram's
 				}
 				r.k.Fail(testkernel.Send, errno, times)
 				tellGram(t, c, l.Addr(), "lost itself")
-				eventually(t, "it is counted", func() bool { return r.dgramStats().Dropped[why] == 2 })
+				eventually(t, "it is counted", func() bool { return r.dgramStats().Dropped.Get(why) == 2 })
 			}
 			askGram(t, c, l.Addr(), "last")
 		})
@@ -438,11 +442,11 @@ func TestSendNotPermitted(t *testing.T) {
 			askGram(t, c, l.Addr(), "first")
 			r.k.Fail(testkernel.SendBatch, errno, 1) // a reply
 			tellGram(t, c, l.Addr(), "its reply is lost")
-			eventually(t, "it is counted", func() bool { return r.dgramStats().Dropped[DropNotPermitted] == 1 })
+			eventually(t, "it is counted", func() bool { return r.dgramStats().Dropped.Get(stats.DropNotPermitted) == 1 })
 			if errno == sys.EPERM { // a path's permissions are asked for when the upstream is connected
 				r.k.Fail(testkernel.Send, errno, 1)
 				tellGram(t, c, l.Addr(), "lost itself")
-				eventually(t, "it is counted", func() bool { return r.dgramStats().Dropped[DropNotPermitted] == 2 })
+				eventually(t, "it is counted", func() bool { return r.dgramStats().Dropped.Get(stats.DropNotPermitted) == 2 })
 			}
 			askGram(t, c, l.Addr(), "last")
 		})
@@ -459,7 +463,7 @@ func TestUnnamedClient(t *testing.T) {
 	}
 	defer c.Close()
 	c.Write([]byte("hello"))
-	eventually(t, "the reply is dropped", func() bool { return r.dgramStats().Dropped[DropNoReturn] == 1 })
+	eventually(t, "the reply is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropNoReturn) == 1 })
 }
 
 // Kernel drops are in Stats: the loop stands still while more comes than the socket holds.
@@ -485,20 +489,6 @@ func TestKernelDrops(t *testing.T) {
 	})
 }
 
-func TestDropNames(t *testing.T) {
-	seen := make(map[string]bool)
-	for d := range drops {
-		if name := d.String(); name == "" || name == "unknown" || seen[name] {
-			t.Errorf("drop %d is called %q", d, name)
-		} else {
-			seen[name] = true
-		}
-	}
-	if drops.String() != "unknown" {
-		t.Error("an invalid reason has a name")
-	}
-}
-
 // Connect is the time until there is a socket towards the upstream, and FirstByte is
 // how long the first answer took: not how long the client's port had been in use before it.
 func TestDatagramTimes(t *testing.T) {
@@ -518,7 +508,7 @@ func TestDatagramTimes(t *testing.T) {
 	connected := time.Since(start)
 	tellGram(t, c, l.Addr(), "answered")
 	hearGram(t, s, "answered")
-	var detail FlowDetail
+	var detail FlowInfo
 	r.e.Flows(func(flows []FlowInfo) bool {
 		for _, f := range flows {
 			detail, _ = r.e.Flow(f.ID)

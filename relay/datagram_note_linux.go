@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // A datagram flow that is kept has a record of what cannot be found out otherwise: who the client is,
@@ -65,7 +66,7 @@ func (d *datagrams) settled(slot uint32) {
 	r.SetFlags(r.Flags() | recordHeld)
 }
 
-func (d *datagrams) encoder(*Flow) func(*Encoder) { return nil }
+func (d *datagrams) encoder(*Flow) func(*hold.Encoder) { return nil }
 
 // record returns the record of a flow that is kept.
 func (d *datagrams) record(f *datagramFlow) ledger.Record { return d.keep.ledger.Record(f.slot) }

@@ -73,7 +73,7 @@ type datagrams struct {
 	portless    bool             // a flow gives up its port to another one; see freePort
 	unread      bool             // a port may hold more than this turn has taken
 	refusals    segment.Refusals
-	stats       *DatagramStats
+	stats       *datagramCounters
 }
 
 // datagramShare is what the datagrams of all loops share.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/penstock/penstock/internal/segment"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // readUpstream takes replies of one flow and puts them into its port's outbox,
@@ -63,7 +64,7 @@ func (d *datagrams) takeReply(f *datagramFlow, out *outbox, i int) int {
 	d.noteLater(f)
 	if fit := f.amplificationFit(len(b), seg); fit < len(b) {
 		more := segment.Count(len(b)-fit, seg)
-		d.drop(f, down, DropAmplification, len(b)-fit, more)
+		d.drop(f, down, stats.DropAmplification, len(b)-fit, more)
 		if fit == 0 {
 			return all
 		}
@@ -71,11 +72,11 @@ func (d *datagrams) takeReply(f *datagramFlow, out *outbox, i int) int {
 	}
 	switch {
 	case flags&sys.MsgTrunc != 0:
-		d.drop(f, down, DropTruncated, len(b), count)
+		d.drop(f, down, stats.DropTruncated, len(b), count)
 	case out.port.family == sys.Unix && len(f.path) <= 2: // the client's socket has no name
-		d.drop(f, down, DropNoReturn, len(b), count)
+		d.drop(f, down, stats.DropNoReturn, len(b), count)
 	case d.exceeds(f, down, len(b)):
-		d.drop(f, down, DropLimited, len(b), count)
+		d.drop(f, down, stats.DropLimited, len(b), count)
 	default:
 		out.add(f, b, seg, tos)
 	}

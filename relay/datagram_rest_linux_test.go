@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // A second answer, which comes when the flow has ended, reaches nobody: with so
@@ -81,7 +82,7 @@ func TestNoPortIsBetterThanAnother(t *testing.T) {
 			if rec := r.expect(CauseNoPorts); !errors.Is(rec.Err, errNoPort) {
 				t.Errorf("%v", rec.Err)
 			}
-			if s := r.dgramStats(); s.Dropped[DropNoRoom] != 1 || s.RestingClosedEarly != 0 || s.Resting != int64(replies*ports) {
+			if s := r.dgramStats(); s.Dropped.Get(stats.DropNoRoom) != 1 || s.RestingClosedEarly != 0 || s.Resting != int64(replies*ports) {
 				t.Errorf("%+v", s)
 			}
 		})
@@ -117,7 +118,7 @@ func TestWhatRests(t *testing.T) {
 			if c.sends {
 				hearGram(t, s, "question")
 			} else {
-				eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped[DropFiltered] == 1 })
+				eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropFiltered) == 1 })
 			}
 			time.Sleep(c.silence)
 			killOne(t, r, CauseKilled)
@@ -276,7 +277,7 @@ func TestSlowUpstreamBesideAFlood(t *testing.T) {
 			}
 			eventually(t, "the flood is read", func() bool {
 				s := r.dgramStats()
-				return s.Begun+s.Dropped[DropNoRoom] == 3*most+slow
+				return s.Begun+s.Dropped.Get(stats.DropNoRoom) == 3*most+slow
 			})
 			kept := 0
 			r.e.Flows(func(fs []FlowInfo) bool {

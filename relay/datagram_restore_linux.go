@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // restore continues a flow of an earlier process, or ends it.
@@ -15,7 +16,7 @@ func (d *datagrams) restore(x *earlierFlow, t *restorer) {
 	f := d.slab.TakeAt(x.ref)
 	if f == nil {
 		d.keep.abandon(x)
-		t.result.Lost[LossInconsistent]++
+		t.result.Lost.Add(hold.LossInconsistent, 1)
 		return
 	}
 	d.share.flows.Add(1)
@@ -29,9 +30,9 @@ func (d *datagrams) restore(x *earlierFlow, t *restorer) {
 	d.loopStats.Kept++
 	loss := d.restoreFlow(f, x, t)
 	switch {
-	case loss != losses:
-		t.result.Lost[loss]++
-		d.endLost(f, r, CauseCrashed, loss != LossHook)
+	case loss != notLost:
+		t.result.Lost.Add(loss, 1)
+		d.endLost(f, r, CauseCrashed, loss != hold.LossHook)
 	case r.State() == recordFinal:
 		t.result.Ended++
 		d.endLost(f, r, notedCause(r), true)
@@ -40,7 +41,7 @@ func (d *datagrams) restore(x *earlierFlow, t *restorer) {
 			f.port.listener.astray.Add(1)
 		}
 		if e := d.goOn(f); e != 0 {
-			t.result.Lost[LossResources]++
+			t.result.Lost.Add(hold.LossResources, 1)
 			d.end(f, CauseCrashed, e)
 			return
 		}
@@ -50,26 +51,26 @@ func (d *datagrams) restore(x *earlierFlow, t *restorer) {
 }
 
 // restoreFlow restores all that a record knows, and has the port know the flow.
-func (d *datagrams) restoreFlow(f *datagramFlow, x *earlierFlow, t *restorer) Loss {
+func (d *datagrams) restoreFlow(f *datagramFlow, x *earlierFlow, t *restorer) hold.Loss {
 	r, flags := x.record, x.record.Flags()
 	if flags&recordDamaged != 0 {
-		return LossInconsistent
+		return hold.LossInconsistent
 	}
 	if deadly(r) {
-		return LossRepeated
+		return hold.LossRepeated
 	}
 	m, err := d.readRecord(&f.Flow, r)
 	if err != nil || f.to == nil {
-		return LossInconsistent
+		return hold.LossInconsistent
 	}
 	p := d.portOf(m.name, r)
 	if p == nil {
-		return LossListener
+		return hold.LossListener
 	}
 	f.port = p
 	if !d.restoreFields(f, r, m.peer) {
 		f.port = nil
-		return LossInconsistent
+		return hold.LossInconsistent
 	}
 	f.inherit(f.port.listener)
 	if m.own != nil {
@@ -81,26 +82,26 @@ func (d *datagrams) restoreFlow(f *datagramFlow, x *earlierFlow, t *restorer) Lo
 		p.start(d.loop.Now, 0)
 	}
 	if flags&recordStale != 0 {
-		return LossHook
+		return hold.LossHook
 	}
 	if decode := f.cfg.Hooks.Decode; decode != nil && decode(&f.Flow, &m.decoder) != nil {
-		return LossHook
+		return hold.LossHook
 	}
 	switch builtin := flags&(recordEcho|recordDiscard) != 0; {
 	case d.keep.older[f.slot]:
-		return LossListener
+		return hold.LossListener
 	case d.find(f.port, f.clientName(), f.localAddr) != f && r.State() != recordFinal:
-		return LossInconsistent
+		return hold.LossInconsistent
 	case !builtin && flags&recordHeld == 0:
-		return LossUnsettled
+		return hold.LossUnsettled
 	case !builtin && f.fd < 0:
-		return LossDescriptors
+		return hold.LossDescriptors
 	case r.Crashes() >= crashesMost:
-		return LossRepeated
+		return hold.LossRepeated
 	case f.to.Network.BuiltIn() != builtin:
-		return LossInconsistent
+		return hold.LossInconsistent
 	}
-	return losses
+	return notLost
 }
 
 // isSocket reports whether a port has a socket that was held, by the number in a record.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/feature"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // newDatagramRig is newRig for flows of datagrams, whose balance counts what
@@ -46,10 +48,7 @@ func (r *rig) closeDatagrams() {
 	d := &sum.Datagrams
 	r.checkPools()
 	checkDescriptors(t, r.e)
-	dropped := int64(0)
-	for _, n := range d.Dropped {
-		dropped += n
-	}
+	dropped := d.Dropped.Total()
 	if sum.Flows != 0 || d.Flows != 0 || d.BytesHeld != 0 || r.e.datagrams.flows.Load() != 0 {
 		t.Errorf("left: %d flows, %d of datagrams, %d counted, %d bytes held", sum.Flows, d.Flows, r.e.datagrams.flows.Load(), d.BytesHeld)
 	}
@@ -65,18 +64,18 @@ func (r *rig) closeDatagrams() {
 		}
 	}
 	var sent, written int64
-	var ended Counts[Cause]
+	ended := make(map[string]int64)
 	ids := make(map[uint64]bool)
 	for _, rec := range r.all {
 		if ids[rec.ID] {
 			t.Errorf("two records have ID %d", rec.ID)
 		}
 		ids[rec.ID] = true
-		ended[rec.Cause]++
+		ended[rec.Cause.String()]++
 		sent += rec.Up.Datagrams + rec.Down.Datagrams
 		written += rec.Up.Written + rec.Down.Written
 	}
-	if ended != sum.Ended || int64(len(r.all)) != sum.Accepted {
+	if !maps.Equal(ended, sum.Ended) || int64(len(r.all)) != sum.Accepted {
 		t.Errorf("%d flows ended %v, %d records %v", sum.Accepted, sum.Ended, len(r.all), ended)
 	}
 	if sent != d.Sent || written != sum.BytesWritten {
@@ -246,7 +245,7 @@ func askGram(t testing.TB, c net.PacketConn, to Addr, text string) {
 	hearGram(t, c, text)
 }
 
-func (r *rig) dgramStats() DatagramStats {
+func (r *rig) dgramStats() stats.Datagrams {
 	s := r.e.Stats()
 	total := s.Total()
 	return total.Datagrams

@@ -4,6 +4,7 @@ import (
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/segment"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // lease returns the first of the messages of replies that may be received into,
@@ -67,9 +68,9 @@ func (o *outbox) add(f *datagramFlow, b []byte, seg int, tos uint8) {
 func (o *outbox) overflow(f *datagramFlow, gen uint32, b []byte, seg int, tos uint8) {
 	switch {
 	case !f.alive(gen):
-		o.d.drop(nil, o.dir(), DropEnded, len(b), segment.Count(len(b), seg))
+		o.d.drop(nil, o.dir(), stats.DropEnded, len(b), segment.Count(len(b), seg))
 	case o.port != nil:
-		o.d.drop(f, down, DropFull, len(b), segment.Count(len(b), seg))
+		o.d.drop(f, down, stats.DropFull, len(b), segment.Count(len(b), seg))
 	case f.builtin():
 		o.d.carryBuiltin(f, b, seg, tos)
 		o.d.echoes.flush() // the memory of b is about to be used again
@@ -172,7 +173,7 @@ func (o *outbox) flush() {
 		case o.port == nil && isUnreachable(e):
 			// It is tried again, once by socket.
 			if tries++; tries > 2 {
-				o.skip(DropUnreachable)
+				o.skip(stats.DropUnreachable)
 			} else if !o.unreachable(e) {
 				return
 			}
@@ -228,7 +229,7 @@ func (o *outbox) credit(it *item, bytes, count int) {
 }
 
 // skip drops the item at.
-func (o *outbox) skip(why Drop) {
+func (o *outbox) skip(why stats.Drop) {
 	it := &o.items[o.at]
 	o.at++
 	if it.f == nil {
@@ -249,10 +250,10 @@ func (o *outbox) full() bool {
 		return true
 	case o.port.family == sys.Unix:
 		// One client's queue is full, and no event would say when it is not.
-		o.skip(DropFull)
+		o.skip(stats.DropFull)
 		return false
 	case o.replies == nil:
-		o.abandon(DropFull)
+		o.abandon(stats.DropFull)
 		return true
 	}
 	o.blocked = true
@@ -294,7 +295,7 @@ func (o *outbox) sendSingly(why sys.Errno) {
 					o.d.refuseRuns(it.f, dir, it.segment, why)
 				}
 			case sys.EAGAIN:
-				o.d.drop(it.f, dir, DropFull, len(b), 1)
+				o.d.drop(it.f, dir, stats.DropFull, len(b), 1)
 			default:
 				o.d.drop(it.f, dir, dropOf(e, o.family()), len(b), 1)
 			}
@@ -315,7 +316,7 @@ func (o *outbox) unreachable(e sys.Errno) bool {
 	f := o.of
 	attempts := f.attempts
 	if !o.d.unreachable(f, e) {
-		o.abandon(DropUnreachable)
+		o.abandon(stats.DropUnreachable)
 		o.d.end(f, CauseUpstreamRefused, e)
 		return false
 	}
@@ -338,7 +339,7 @@ func (o *outbox) holdRest() {
 }
 
 // abandon drops all that is left.
-func (o *outbox) abandon(why Drop) {
+func (o *outbox) abandon(why stats.Drop) {
 	if o.n == 0 {
 		return
 	}
@@ -352,7 +353,7 @@ func (o *outbox) abandon(why Drop) {
 func (o *outbox) forget(f *datagramFlow) {
 	for i := o.at; i < o.n && f.pending > 0; i++ {
 		if it := &o.items[i]; it.f == f {
-			o.d.drop(f, down, DropEnded, it.bytes, it.count)
+			o.d.drop(f, down, stats.DropEnded, it.bytes, it.count)
 			f.pending--
 			it.f = nil
 		}
@@ -368,19 +369,19 @@ func (o *outbox) unblock() {
 }
 
 // dropOf returns the reason of a drop, after a send to an address of that family has failed with e.
-func dropOf(e sys.Errno, family sys.Family) Drop {
+func dropOf(e sys.Errno, family sys.Family) stats.Drop {
 	switch {
 	case e == sys.EMSGSIZE:
-		return DropTooBig
+		return stats.DropTooBig
 	case family == sys.Unix && (e == sys.EPERM || e == sys.EACCES):
-		return DropNotPermitted
+		return stats.DropNotPermitted
 	case e == sys.EPERM:
-		return DropFiltered
+		return stats.DropFiltered
 	case e == sys.ENOBUFS, e == sys.ENOMEM:
-		return DropNoBuffers
+		return stats.DropNoBuffers
 	}
 	if isUnreachable(e) || family == sys.Unix && e == sys.ENOENT { // the client has ended and removed its path
-		return DropUnreachable
+		return stats.DropUnreachable
 	}
-	return DropFailed
+	return stats.DropFailed
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/feature"
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // init sets the limits of an engine that may have this many descriptors, and later as many as now has.
@@ -151,11 +152,11 @@ func (d *datagrams) HandOver() {
 		}
 	})
 	d.noteAll()
-	var all []Held
+	var all []hold.Held
 	for range d.rests.len() {
 		r := d.rests.pop()
 		if !r.held {
-			all = append(all, Held{Key: r.key, FDs: []int{r.fd}})
+			all = append(all, hold.Held{Key: r.key, FDs: []int{r.fd}})
 		}
 		if len(all) == settleBurst {
 			d.keep.holding.hold(all...)

@@ -303,7 +303,7 @@ func TestStatsAfterClose(t *testing.T) {
 		wg.Go(func() {
 			for range 100 {
 				s := r.e.Stats()
-				if sum := s.Total(); sum.Flows != 0 || sum.BytesWritten != 5 || sum.Ended[CauseClosed] != 1 || sum.LongestTurn <= 0 {
+				if sum := s.Total(); sum.Flows != 0 || sum.BytesWritten != 5 || sum.Ended[CauseClosed.String()] != 1 || sum.LongestTurn <= 0 {
 					t.Errorf("%+v", sum)
 				}
 			}

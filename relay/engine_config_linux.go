@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// maxLoops is what keys of [Holder] and IDs of flows have room for.
+// maxLoops is what keys of [hold.Holder] and IDs of flows have room for.
 const maxLoops = 256
 
 // field is one that must lie between two bounds.

@@ -63,7 +63,7 @@ func (e *core) attachPorts() {
 
 // noteStats continues the counters of a loop that is gone as those of another one.
 func (e *core) noteStats(l *ledger.Ledger) {
-	if s, err := ledger.StatsOf[LoopStats](l); err == nil {
+	if s, err := ledger.StatsOf[loopCounters](l); err == nil {
 		s.resetGauges()
 		e.earlier.stats.add(s)
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // A holder that is full does not keep the next process from starting: it has the loops that the flows of the one before need, and their
@@ -11,7 +12,7 @@ import (
 func TestFewerLoopsWithFullHolder(t *testing.T) {
 	testnet.CheckLeaks(t)
 	h := newMemoryHolder(t)
-	first, err := New(Config{Loops: 2, Keep: &Keep{Holder: h}})
+	first, err := New(Config{Loops: 2, Keep: &hold.Keep{Holder: h}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,11 +22,11 @@ func TestFewerLoopsWithFullHolder(t *testing.T) {
 	given := h.of(holdLedger)
 	first.Close()
 	h.set(true)
-	if e, err := New(Config{Loops: 2, Keep: &Keep{Holder: h}}); err == nil {
+	if e, err := New(Config{Loops: 2, Keep: &hold.Keep{Holder: h}}); err == nil {
 		e.Close()
 		t.Error("the first engine of a holder that holds nothing")
 	}
-	e, err := New(Config{Loops: 4, Keep: &Keep{Holder: h, Held: given}})
+	e, err := New(Config{Loops: 4, Keep: &hold.Keep{Holder: h, Held: given}})
 	if err != nil {
 		t.Fatal(err)
 	}

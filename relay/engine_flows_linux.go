@@ -54,9 +54,9 @@ func (q *listing) fill(l *loop.Loop) {
 }
 
 // Flow returns details of the open flow with the given ID, and whether there is one.
-func (e *Engine) Flow(id uint64) (FlowDetail, bool) {
+func (e *Engine) Flow(id uint64) (FlowInfo, bool) {
 	e.check("Flow", true)
-	var d FlowDetail
+	var d FlowInfo
 	var found bool
 	l, r := e.loopOf(id)
 	ok := l != nil && l.Ask(func() {

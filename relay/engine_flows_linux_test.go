@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // list copies all flows.
@@ -54,7 +55,7 @@ func TestFlows(t *testing.T) {
 		accepted, pair = pair, accepted
 	}
 	for _, i := range all {
-		if i.ID == 0 || i.State != StateRelaying || i.Datagram || i.Start.IsZero() || i.Duration < i.Idle {
+		if i.ID == 0 || i.State != stats.StateRelaying || i.Datagram || i.Start.IsZero() || i.Duration < i.Idle {
 			t.Errorf("%+v", i)
 		}
 	}
@@ -70,7 +71,7 @@ func TestFlows(t *testing.T) {
 	if loop, _, _ := splitFlowID(accepted.ID); !ok || flow.ID != accepted.ID || flow.Loop != loop || flow.Local != l.Addr() {
 		t.Fatalf("%v, %+v", ok, flow)
 	}
-	for side, tcp := range []*TCPInfo{flow.ClientTCP, flow.UpstreamTCP} {
+	for side, tcp := range []*stats.TCPInfo{flow.ClientTCP, flow.UpstreamTCP} {
 		if tcp == nil || tcp.State != "established" || tcp.RTT <= 0 || tcp.Cwnd <= 0 || tcp.MSS <= 0 || tcp.RecvSpace <= 0 || tcp.Congestion == "" || tcp.MPTCP || tcp.FastOpen {
 			t.Errorf("side %d: %+v", side, tcp)
 		}
@@ -105,7 +106,7 @@ func TestFlowsConnecting(t *testing.T) {
 	up, _ := fullQueue(t, "unix")
 	dial(t, r.listen("tcp4", ListenConfig{Timeouts: Timeouts{Connect: patience}}, up))
 	eventually(t, "the flow is there", func() bool { return len(list(r.e)) == 1 })
-	if i := list(r.e)[0]; i.State != StateConnecting || i.Upstream != *up {
+	if i := list(r.e)[0]; i.State != stats.StateConnecting || i.Upstream != *up {
 		t.Errorf("%+v", i)
 	}
 }
@@ -121,7 +122,7 @@ func TestDatagramFlows(t *testing.T) {
 	if len(all) != 1 {
 		t.Fatalf("%+v", all)
 	}
-	if i := all[0]; !i.Datagram || i.State != StateRelaying || i.Listener != l || i.Client != gramAddr(a.LocalAddr()) || i.Peer != i.Client ||
+	if i := all[0]; !i.Datagram || i.State != stats.StateRelaying || i.Listener != l || i.Client != gramAddr(a.LocalAddr()) || i.Peer != i.Client ||
 		i.Upstream != to || i.Up.Datagrams != 1 || i.Down.Datagrams != 1 || i.Attempts != 1 {
 		t.Errorf("%+v", i)
 	}
@@ -370,7 +371,7 @@ func TestFlowQueued(t *testing.T) {
 	var id uint64
 	eventually(t, "it is queued", func() bool {
 		infos := list(r.e)
-		if len(infos) == 0 || infos[0].State != StateQueued {
+		if len(infos) == 0 || infos[0].State != stats.StateQueued {
 			return false
 		}
 		id = infos[0].ID

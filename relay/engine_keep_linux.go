@@ -12,22 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/hold"
 )
-
-// CheckHeld reports whether this version of the package can read what was held for an engine. If not, it
-// returns why, and [Engine.Restore] would lose all flows of a loop. The other process may still run: a
-// new version of a program calls CheckHeld before it takes over. The descriptors stay the caller's.
-func CheckHeld(held []Held) error {
-	for _, x := range held {
-		if kindOf(x.Key) != holdLedger || len(x.FDs) == 0 {
-			continue
-		}
-		if err := ledger.Check(x.FDs[0]); err != nil {
-			return fmt.Errorf("relay: flows of loop %d: %w", loopOf(x.Key), err)
-		}
-	}
-	return nil
-}
 
 // Restore has the flows of a process that died, or that has handed over, go on. It is
 // called once, on an engine with Config.Keep, when all listeners have been made: flows
@@ -35,16 +21,16 @@ func CheckHeld(held []Held) error {
 // nobody needs. For each flow that is lost it resets the flow's TCP connections, and
 // calls Hooks.Done with [CauseCrashed] if Hooks.Decode knows the flow. Restore returns
 // when all flows have been looked at. Listeners accept nobody before.
-func (e *Engine) Restore(cfg RestoreConfig) (Restored, error) {
+func (e *Engine) Restore(cfg RestoreConfig) (hold.Restored, error) {
 	e.check("Restore", true)
 	if e.holding == nil {
-		return Restored{}, errors.ErrUnsupported
+		return hold.Restored{}, errors.ErrUnsupported
 	}
 	restored := e.lost
-	e.lost = Restored{}
+	e.lost = hold.Restored{}
 	listener := e.listenerFinder(&cfg)
 	e.attachPorts()
-	e.inSteps(&restored, func(s *streams, own *Restored) bool {
+	e.inSteps(&restored, func(s *streams, own *hold.Restored) bool {
 		return e.restoreSome(s, &restorer{cfg: &cfg, listener: listener, result: own})
 	})
 	// When all flows that relay count again in the hooks, those begin that need their permission.
@@ -56,18 +42,18 @@ func (e *Engine) Restore(cfg RestoreConfig) (Restored, error) {
 
 // inSteps calls step on each loop, in turn after turn until it reports that there is no more to do, waits, and
 // adds the results.
-func (e *core) inSteps(sum *Restored, step func(s *streams, own *Restored) (more bool)) {
+func (e *core) inSteps(sum *hold.Restored, step func(s *streams, own *hold.Restored) (more bool)) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for _, s := range e.streams.all {
-		own := new(Restored)
+		own := new(hold.Restored)
 		var next func()
 		next = func() {
 			if step(s, own) && s.loop.Post(loop.Request{Do: next}) {
 				return
 			}
 			mu.Lock()
-			sum.add(own)
+			sum.Add(own)
 			mu.Unlock()
 			wg.Done()
 		}
@@ -100,7 +86,7 @@ func (e *core) restoreSome(s *streams, t *restorer) (more bool) {
 			d.restore(&x, t)
 		default:
 			s.keep.abandon(&x)
-			t.result.Lost[LossLedger]++
+			t.result.Lost.Add(hold.LossLedger, 1)
 		}
 		s.keep.turn.End()
 	}
@@ -232,7 +218,7 @@ func (e *core) newKeeping(l *loop.Loop) (*keeping, error) {
 		case loopOf(f.Key) != l.Index:
 			flows = append(flows, f)
 		case x.ledger == nil:
-			e.lost.Lost[LossLedger]++
+			e.lost.Lost.Add(hold.LossLedger, 1)
 			for _, fd := range f.FDs {
 				resetSocket(e.kernel, fd)
 			}
@@ -267,14 +253,6 @@ func (e *core) reserveSlots(l *loop.Loop, k *keeping) {
 	}
 	s.slab.Reserve(taken)
 	d.slab.Reserve(taken)
-}
-
-func (r *Restored) add(o *Restored) {
-	r.Flows += o.Flows
-	r.Ended += o.Ended
-	r.Holding += o.Holding
-	r.Bytes += o.Bytes
-	r.Lost.add(&o.Lost)
 }
 
 // HandOver stops the engine and leaves its flows to the next process, those too that

@@ -17,6 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/pool"
+	"github.com/penstock/penstock/relay/hold"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // Engine is a set of event loops and the flows that they carry. Its methods
@@ -36,7 +38,7 @@ type Engine struct{ *core }
 type core struct {
 	shared
 	loops     []*loop.Loop
-	stats     []*LoopStats // by loop; each belongs to its loop's goroutine, and may lie in its ledger
+	stats     []*loopCounters // by loop; each belongs to its loop's goroutine, and may lie in its ledger
 	streams   streamShare
 	datagrams datagramShare
 	// descriptors is the budget that both take from.
@@ -57,7 +59,7 @@ type core struct {
 	ledgers       map[int]earlierLedger // of an earlier process, by loop
 	handing       bool                  // HandOver was called, and has not failed
 	base          int64                 // CLOCK_MONOTONIC at start
-	lost          Restored              // flows that New could not give to Restore
+	lost          hold.Restored         // flows that New could not give to Restore
 	earlier       earlierHeld           // flows and ledgers that Restore has not handled yet
 	needed        int                   // loops that are needed for the flows of an earlier process; 0: there was none
 	done          chan struct{}         // closed when every loop has ended
@@ -179,7 +181,7 @@ func (e *core) newLoops() (keepings []*keeping, err error) {
 			}
 			return nil, err
 		}
-		stats := new(LoopStats)
+		stats := new(loopCounters)
 		if k != nil {
 			stats = k.stats
 		}
@@ -279,19 +281,23 @@ func (e *core) closeAtEnd(c net.Conn, cfg *PairConfig) {
 
 // Stats returns counters and gauges. It asks the loops, which answer between two
 // events.
-func (e *Engine) Stats() Stats {
+func (e *Engine) Stats() stats.Engine {
 	e.check("Stats", true)
-	s := Stats{Loops: make([]LoopStats, len(e.loops))}
+	s := stats.Engine{Loops: make([]stats.Loop, len(e.loops))}
+	counted := make([]loopCounters, len(e.loops))
 	var wg sync.WaitGroup
 	for i, l := range e.loops {
 		wg.Add(1)
-		if !l.Post(loop.Request{Do: func() { e.loopStats(i, &s.Loops[i]) }, WG: &wg}) {
+		if !l.Post(loop.Request{Do: func() { e.count(i, &counted[i]) }, WG: &wg}) {
 			<-l.Ended
-			s.Loops[i] = *e.stats[i]
+			counted[i] = *e.stats[i]
 			wg.Done()
 		}
 	}
 	wg.Wait()
+	for i := range counted {
+		s.Loops[i] = counted[i].stats()
+	}
 	s.Buffers = e.buffers.Stats()
 	s.LoopsPaused = int64(e.streams.paused.loops.Load())
 	s.Descriptors = e.descriptors.stats()
@@ -306,14 +312,14 @@ func (e *Engine) Stats() Stats {
 	return s
 }
 
-// loopStats reads the counters of one loop, on its goroutine.
-func (e *core) loopStats(i int, s *LoopStats) {
+// count reads the counters of one loop, on its goroutine.
+func (e *core) count(i int, c *loopCounters) {
 	l, d := e.loops[i], e.datagrams.all[i]
 	d.readAllDrops()
-	*s = *e.stats[i]
-	s.Flows = int64(l.Slots.Live)
-	s.Datagrams.Flows = int64(d.slab.Live)
-	s.LongestTurn = l.LongestTurn()
+	*c = *e.stats[i]
+	c.Flows = int64(l.Slots.Live)
+	c.Datagrams.Flows = int64(d.slab.Live)
+	c.LongestTurn = l.LongestTurn()
 }
 
 // Drain stops listening as [Listener.Close] does, and waits until every flow has ended.

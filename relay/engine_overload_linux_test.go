@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/relay/overload"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // stall makes a flow through l whose upstream does not read, and fills it. The socket towards the
@@ -233,7 +234,7 @@ func TestOverloadNoDatagramFlows(t *testing.T) {
 	askGram(t, old, l.Addr(), "first")
 	r.e.Overload().Set(overload.State{NoDatagramFlows: true})
 	tellGram(t, young, l.Addr(), "me")
-	eventually(t, "it is dropped", func() bool { d := r.dgramStats(); return d.Dropped[DropOverload] == 1 })
+	eventually(t, "it is dropped", func() bool { d := r.dgramStats(); return d.Dropped.Get(stats.DropOverload) == 1 })
 	askGram(t, old, l.Addr(), "it goes on")
 	r.e.Overload().Set(overload.State{})
 	askGram(t, young, l.Addr(), "me again")

@@ -9,7 +9,9 @@ import (
 	"net"
 	"time"
 
+	"github.com/penstock/penstock/relay/hold"
 	"github.com/penstock/penstock/relay/overload"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // Engine is a set of event loops and the flows that they carry. It is documented for
@@ -41,13 +43,13 @@ func (*Engine) ListenOnPacket(inherited net.PacketConn, cfg ListenConfig) (*List
 func (*Engine) Flows(yield func([]FlowInfo) bool) {}
 
 // Flow returns false.
-func (*Engine) Flow(id uint64) (FlowDetail, bool) { return FlowDetail{}, false }
+func (*Engine) Flow(id uint64) (FlowInfo, bool) { return FlowInfo{}, false }
 
 // Kill returns false.
 func (*Engine) Kill(id uint64, c Cause) bool { return false }
 
-// Stats returns the zero Stats.
-func (*Engine) Stats() Stats { return Stats{} }
+// Stats returns the zero Engine of package stats.
+func (*Engine) Stats() stats.Engine { return stats.Engine{} }
 
 // Overload returns what does nothing.
 func (*Engine) Overload() overload.Control { return overloadControl{} }
@@ -60,12 +62,9 @@ func (overloadControl) Shed(overload.Shedding) (shed overload.Shed) { return she
 func (overloadControl) Trim()                                       {}
 func (overloadControl) MemoryUse() (use overload.MemoryUse)         { return use }
 
-// CheckHeld returns [errors.ErrUnsupported].
-func CheckHeld(held []Held) error { return errors.ErrUnsupported }
-
 // Restore returns [errors.ErrUnsupported].
-func (*Engine) Restore(cfg RestoreConfig) (Restored, error) {
-	return Restored{}, errors.ErrUnsupported
+func (*Engine) Restore(cfg RestoreConfig) (hold.Restored, error) {
+	return hold.Restored{}, errors.ErrUnsupported
 }
 
 // HandOver returns [errors.ErrUnsupported].

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // info fills i with what the flow is doing.
@@ -12,9 +13,12 @@ func (f *Flow) info(i *FlowInfo) {
 	o := f.owner.base()
 	peer := f.Peer()
 	*i = FlowInfo{
-		ID: f.ID(), Listener: f.listener, Value: f.value, Client: peer, Peer: peer, Upstream: f.upstream(), State: StateRelaying, Attempts: int(f.attempts),
-		Start: o.shared.start.Add(f.start), Duration: o.loop.Now - f.start, Idle: o.loop.Now - f.active,
-		Up: f.owner.transfer(f, up), Down: f.owner.transfer(f, down),
+		Record: Record{
+			ID: f.ID(), Listener: f.listener, Value: f.value, Client: peer, Peer: peer, Upstream: f.upstream(), Attempts: int(f.attempts),
+			Start: o.shared.start.Add(f.start), Duration: o.loop.Now - f.start,
+			Up: f.owner.transfer(f, up), Down: f.owner.transfer(f, down),
+		},
+		State: stats.StateRelaying, Idle: o.loop.Now - f.active,
 	}
 	if f.client != nil {
 		i.Client = *f.client
@@ -23,11 +27,11 @@ func (f *Flow) info(i *FlowInfo) {
 }
 
 // detail fills d with all that is known of the flow.
-func (f *Flow) detail(d *FlowDetail) {
-	f.info(&d.FlowInfo)
+func (f *Flow) detail(d *FlowInfo) {
+	f.info(d)
 	d.Loop, d.Local = f.owner.base().loop.Index, f.Local()
 	d.Connect, d.FirstByte, d.Queued = f.connect, f.firstByte, f.queued
-	if d.State == StateQueued {
+	if d.State == stats.StateQueued {
 		d.Queued += f.owner.base().loop.Now - f.since
 	}
 	d.ClientTLS, d.UpstreamTLS = f.owner.tls(f, sideClient), f.owner.tls(f, sideUpstream)
@@ -57,7 +61,7 @@ func (t *tenant) handOut(done func(*Record)) {
 }
 
 // tcpInfo asks the kernel about a socket of TCP; fd is negative if it is none.
-func tcpInfo(fd int) *TCPInfo {
+func tcpInfo(fd int) *stats.TCPInfo {
 	var k sys.TCPInfo
 	if fd < 0 || sys.Info(fd, &k) != 0 {
 		return nil
@@ -68,7 +72,7 @@ func tcpInfo(fd int) *TCPInfo {
 		}
 		return time.Duration(n) * time.Microsecond
 	}
-	t := &TCPInfo{
+	t := &stats.TCPInfo{
 		State: tcpStates[0], RTT: micro(k.Rtt), RTTVar: micro(k.Rttvar), MinRTT: micro(k.Min_rtt), Cwnd: int(k.Snd_cwnd), MSS: int(k.Snd_mss),
 		Unacked: int(k.Unacked), Lost: int(k.Lost), Retransmits: int(k.Total_retrans), BytesAcked: int64(k.Bytes_acked),
 		BytesReceived: int64(k.Bytes_received), NotSent: int64(k.Notsent_bytes), RecvSpace: int64(k.Rcv_space), DeliveryRate: int64(k.Delivery_rate),

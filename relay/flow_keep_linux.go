@@ -3,14 +3,16 @@ package relay
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"net/netip"
 	"time"
 
 	"github.com/penstock/penstock/internal/ledger"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // What both kinds of flows write into their records. Beside the fixed fields, a record has bytes:
-// those of the engine, as one value of Encoder.Bytes, and then those of the hooks.
+// those of the engine, as one value of hold.Encoder.Bytes, and then those of the hooks.
 
 // encodingVersion is that of the engine's part of the bytes.
 const encodingVersion = 1
@@ -30,7 +32,7 @@ const (
 
 // writeRecord writes what both kinds of flows have in common. name and encode are those of a pair
 // given to Relay.
-func (t *tenant) writeRecord(f *Flow, r ledger.Record, name string, encode func(*Encoder)) error {
+func (t *tenant) writeRecord(f *Flow, r ledger.Record, name string, encode func(*hold.Encoder)) error {
 	k := t.keep
 	r.SetStart(k.base + int64(f.start))
 	r.SetFirstByte(int64(f.firstByte))
@@ -49,9 +51,9 @@ func (t *tenant) writeRecord(f *Flow, r ledger.Record, name string, encode func(
 }
 
 // writeBytes writes what has no fixed size, in as few bytes as possible: a record has room for few.
-func (t *tenant) writeBytes(f *Flow, r ledger.Record, encode func(*Encoder)) error {
+func (t *tenant) writeBytes(f *Flow, r ledger.Record, encode func(*hold.Encoder)) error {
 	e := &t.keep.encoder
-	e.buf = e.buf[:0]
+	e.Reset()
 	rate, flags := f.owner.rate(f), uint64(0)
 	set := func(bit uint64, is bool) {
 		if is {
@@ -67,7 +69,7 @@ func (t *tenant) writeBytes(f *Flow, r ledger.Record, encode func(*Encoder)) err
 	e.Uint(encodingVersion)
 	e.Uint(flags)
 	e.Uint(uint64(f.connect))
-	e.address(f.owner.remote(f, sideClient))
+	encodeAddress(e, f.owner.remote(f, sideClient))
 	if f.attempts != 0 {
 		e.Uint(uint64(f.attempts))
 	}
@@ -75,7 +77,7 @@ func (t *tenant) writeBytes(f *Flow, r ledger.Record, encode func(*Encoder)) err
 		e.Uint(uint64(f.queued))
 	}
 	if f.client != nil {
-		e.address(*f.client)
+		encodeAddress(e, *f.client)
 	}
 	if f.to != nil {
 		t.encodeUpstream(f, e)
@@ -91,7 +93,7 @@ func (t *tenant) writeBytes(f *Flow, r ledger.Record, encode func(*Encoder)) err
 	if rate != 0 {
 		e.Uint(uint64(rate))
 	}
-	n := len(e.buf)
+	n := len(e.Encoded())
 	switch {
 	case f.listener == nil:
 		if encode != nil {
@@ -100,14 +102,14 @@ func (t *tenant) writeBytes(f *Flow, r ledger.Record, encode func(*Encoder)) err
 	case f.cfg.Hooks.Encode != nil:
 		f.cfg.Hooks.Encode(f, e)
 	}
-	if len(e.buf)-n > MaxEncoded || !t.keep.ledger.SetBlob(r, e.buf) {
+	if b := e.Encoded(); len(b)-n > hold.MaxEncoded || !t.keep.ledger.SetBlob(r, b) {
 		return errNotEncoded
 	}
 	return nil
 }
 
 // encodeUpstream encodes what String would, of an address that many flows share.
-func (t *tenant) encodeUpstream(f *Flow, e *Encoder) {
+func (t *tenant) encodeUpstream(f *Flow, e *hold.Encoder) {
 	if f.listener != nil {
 		if ref, ok := t.keep.Intern(string(t.keep.addrText(*f.to))); ok {
 			e.Uint(uint64(ref) + 1)
@@ -115,7 +117,7 @@ func (t *tenant) encodeUpstream(f *Flow, e *Encoder) {
 		}
 	}
 	e.Uint(0) // each pair has another address
-	e.address(*f.to)
+	encodeAddress(e, *f.to)
 }
 
 // addrText returns an address as text, which is valid until the next call.
@@ -133,8 +135,8 @@ const (
 	addressUDP6
 )
 
-// address encodes an address that few flows share.
-func (e *Encoder) address(a Addr) {
+// encodeAddress encodes an address that few flows share.
+func encodeAddress(e *hold.Encoder, a Addr) {
 	ip, form := a.AddrPort.Addr(), uint64(addressText)
 	switch {
 	case ip.Zone() != "" || !ip.IsValid():
@@ -147,51 +149,48 @@ func (e *Encoder) address(a Addr) {
 		form++
 	}
 	e.Uint(form)
+	var b [128]byte
 	switch form {
 	case addressText:
-		at := len(e.buf)
-		e.Uint(0)
-		e.buf, _ = a.AppendText(e.buf)
-		// Addresses are shorter than 128 bytes, and their length is one byte.
-		if n := len(e.buf) - at - 1; n < 128 {
-			e.buf[at] = byte(n)
-		} else {
-			e.buf = e.buf[:at+1]
+		text, _ := a.AppendText(b[:0])
+		if len(text) >= len(b) { // addresses are shorter
+			text = nil
 		}
+		e.Bytes(text)
 		return
 	case addressTCP4, addressUDP4:
-		b := ip.As4()
-		e.buf = append(e.buf, b[:]...)
+		four := ip.As4()
+		e.Fixed(four[:])
 	default:
-		b := ip.As16()
-		e.buf = append(e.buf, b[:]...)
+		sixteen := ip.As16()
+		e.Fixed(sixteen[:])
 	}
-	e.buf = binary.BigEndian.AppendUint16(e.buf, a.AddrPort.Port())
+	e.Fixed(binary.BigEndian.AppendUint16(b[:0], a.AddrPort.Port()))
 }
 
-func (d *Decoder) address() (a Addr) {
+// readAddress decodes what encodeAddress has encoded.
+func readAddress(d *hold.Decoder) (a Addr) {
 	form := d.Uint()
 	n := 16
 	switch form {
 	case addressText:
 		if a.UnmarshalText(d.Bytes()) != nil {
-			d.fail()
+			d.Fail()
 		}
 		return a
 	case addressTCP4, addressUDP4:
 		n = 4
 	case addressTCP6, addressUDP6:
 	default:
-		d.fail()
+		d.Fail()
 		return a
 	}
-	if len(d.buf) < n+2 {
-		d.fail()
+	b := d.Fixed(n + 2)
+	if b == nil {
 		return a
 	}
-	ip, _ := netip.AddrFromSlice(d.buf[:n])
-	a.AddrPort = netip.AddrPortFrom(ip, binary.BigEndian.Uint16(d.buf[n:]))
-	d.buf = d.buf[n+2:]
+	ip, _ := netip.AddrFromSlice(b[:n])
+	a.AddrPort = netip.AddrPortFrom(ip, binary.BigEndian.Uint16(b[n:]))
 	a.Network = TCP
 	if form >= addressUDP4 {
 		a.Network = UDP
@@ -199,14 +198,18 @@ func (d *Decoder) address() (a Addr) {
 	return a
 }
 
-// upstream decodes what encodeUpstream has encoded.
-func (d *Decoder) upstream() (a Addr) {
+// readUpstream decodes what encodeUpstream has encoded.
+func (k *keeping) readUpstream(d *hold.Decoder) (a Addr) {
 	n := d.Uint()
 	if n == 0 {
-		return d.address()
+		return readAddress(d)
 	}
-	if s, ok := d.text(n); !ok || a.UnmarshalText([]byte(s)) != nil {
-		d.fail()
+	s, ok := "", false
+	if n-1 <= math.MaxUint32 {
+		s, ok = k.Text(uint32(n - 1))
+	}
+	if !ok || a.UnmarshalText([]byte(s)) != nil {
+		d.Fail()
 	}
 	return a
 }
@@ -215,20 +218,23 @@ func (t *Timeouts) all() [6]*time.Duration {
 	return [6]*time.Duration{&t.Connect, &t.Idle, &t.HalfClosed, &t.FirstByte, &t.Life, &t.Queue}
 }
 
+// notLost is in place of the reason why a flow is lost, of one that goes on.
+const notLost hold.Loss = math.MaxUint8
+
 // restorer is what a loop needs to restore flows.
 type restorer struct {
 	cfg      *RestoreConfig
 	listener func(addr string) *Listener // nil: there is none
-	result   *Restored
+	result   *hold.Restored
 }
 
 // remembered is what readRecord has found besides the fields of a Flow.
 type remembered struct {
-	name    string    // of the pair
-	peer    Addr      // of the client's socket
-	decoder Decoder   // for the hooks
-	own     *Timeouts // nil: those of the listener
-	rate    int64     // see flowOwner
+	name    string       // of the pair
+	peer    Addr         // of the client's socket
+	decoder hold.Decoder // for the hooks
+	own     *Timeouts    // nil: those of the listener
+	rate    int64        // see flowOwner
 }
 
 // readRecord reads what writeRecord has written into f, whose owner, slot and generation are set.
@@ -240,16 +246,17 @@ func (t *tenant) readRecord(f *Flow, r ledger.Record) (m remembered, err error) 
 	m.name, _ = k.ledger.String(r.Listener())
 	b, ok := k.ledger.Blob(r)
 	if !ok {
-		return m, ErrEncoding
+		return m, hold.ErrEncoding
 	}
-	m.decoder = Decoder{buf: b, strings: k}
+	m.decoder = *hold.NewDecoder(b)
 	d := &m.decoder
+	d.Share(k)
 	if d.Uint() != encodingVersion {
-		return m, ErrEncoding
+		return m, hold.ErrEncoding
 	}
 	flags := d.Uint()
 	f.connect = time.Duration(d.Uint())
-	m.peer = d.address()
+	m.peer = readAddress(d)
 	if flags&encodedAttempts != 0 {
 		f.attempts = uint16(d.Uint())
 	}
@@ -258,26 +265,26 @@ func (t *tenant) readRecord(f *Flow, r ledger.Record) (m remembered, err error) 
 	}
 	if flags&encodedClient != 0 {
 		f.client = new(Addr)
-		*f.client = d.address()
+		*f.client = readAddress(d)
 	}
 	if flags&encodedUpstream != 0 {
 		f.to = new(Addr)
-		*f.to = d.upstream()
+		*f.to = k.readUpstream(d)
 	}
 	if flags&encodedTimeouts != 0 {
 		m.own = new(Timeouts)
-		all := NewDecoder([]byte(d.String()))
+		all := hold.NewDecoder([]byte(d.String()))
 		for _, p := range m.own.all() {
 			*p = time.Duration(all.Uint())
 		}
 		if all.Err() != nil {
-			d.fail()
+			d.Fail()
 		}
 	}
 	if flags&encodedRate != 0 {
 		m.rate = int64(d.Uint())
 	}
-	return m, d.err
+	return m, d.Err()
 }
 
 // Changed has Hooks.Encode called again for a flow that is settled, because what it encodes has

@@ -6,6 +6,8 @@ import (
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/pool"
+	"github.com/penstock/penstock/relay/hold"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // flowOwner is a loop's handler of flows: streams or datagrams, and what these do
@@ -27,7 +29,7 @@ type flowOwner interface {
 	limit(f *Flow) *pace
 
 	// encoder returns what encodes the bytes of a pair given to Relay; nil: nothing does.
-	encoder(f *Flow) func(*Encoder)
+	encoder(f *Flow) func(*hold.Encoder)
 
 	// rate returns the bound on f's bandwidth in bytes a second; 0: there is none.
 	rate(f *Flow) int64
@@ -39,7 +41,7 @@ type flowOwner interface {
 	// tcp returns the descriptor of a side's socket, or -1 if that is not of TCP.
 	tcp(f *Flow, side int) int
 	// tls describes the TLS of a side; nil: there is none.
-	tls(f *Flow, side int) *TLS
+	tls(f *Flow, side int) *stats.TLS
 	// transfer returns what a direction has moved.
 	transfer(f *Flow, direction int) Transfer
 	// describe completes what info has filled in.
@@ -51,7 +53,7 @@ type tenant struct {
 	loop        *loop.Loop
 	shared      *shared
 	keep        *keeping // nil without Config.Keep
-	loopStats   *LoopStats
+	loopStats   *loopCounters
 	descriptors *descriptors
 	timeouts    *Timeouts    // the last that a flow was given other than its listener's
 	info        sys.TCPInfo  // of the socket that was looked at last

@@ -25,7 +25,7 @@ const (
 // SetBandwidth limits each direction of the flow to the given rate, with bursts of a
 // tenth of a second's worth, or of 16 KiB if that is more. A rate of zero or less is no
 // limit. A direction of a stream that is over the limit pauses; datagrams over the
-// limit are dropped, as [DropLimited]. SetBandwidth may be called in every hook until a
+// limit are dropped, as stats.DropLimited. SetBandwidth may be called in every hook until a
 // stream is connected, Hooks.Connected included, and returns [ErrStage] afterwards.
 func (f *Flow) SetBandwidth(bytesPerSecond int64) error {
 	if f.owner == nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // limited is a listener whose flows have a bandwidth.
@@ -176,7 +177,7 @@ func TestDatagramBandwidth(t *testing.T) {
 	c := packetSocket(t, "udp4")
 	tellGram(t, c, l.Addr(), "hello")
 	back := gramAddr(hearGram(t, s, "hello"))
-	dropped := func() int64 { return r.dgramStats().Dropped[DropLimited] }
+	dropped := func() int64 { return r.dgramStats().Dropped.Get(stats.DropLimited) }
 	text := string(make([]byte, 1000))
 	for to, from := range map[Addr]net.PacketConn{l.Addr(): c, back: s} {
 		before := dropped()

@@ -4,6 +4,7 @@ import (
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // earlierFlow is a flow of an earlier process.
@@ -270,7 +271,7 @@ func (k *keeping) abandon(x *earlierFlow) {
 // releaseEarlier closes the sockets of flows without a record: they have ended.
 func (k *keeping) releaseEarlier() {
 	for key, fds := range k.earlier {
-		k.holding.release(Held{Key: key, FDs: fds})
+		k.holding.release(hold.Held{Key: key, FDs: fds})
 	}
 	clear(k.earlier)
 	k.older = nil

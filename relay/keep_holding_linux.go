@@ -6,18 +6,20 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/hold"
 )
 
-// holdKind is what a key of [Holder] stands for. It is the highest byte of the key's first word; the
+// holdKind is what a key of [hold.Holder] stands for. It is the highest byte of the key's first word; the
 // loop's index and a number follow:
 //
 //	kind 8 bits | loop 8 bits | number 48 bits, generation 64 bits
 type holdKind uint8
 
 const (
-	holdLedger   holdKind = 1
+	holdLedger   holdKind = ledger.KeyKind
 	holdListener holdKind = 2 // a listener's socket; the label is the address
 	holdPipe     holdKind = 3 // both ends of a pipe
 	holdFlow     holdKind = 4 // the sockets of a flow
@@ -39,7 +41,7 @@ func numberOf(k holdKey) uint64 { return k[0] & (1<<48 - 1) }
 // given to Hold before, whoever gave it; so the lock is held from the first Hold to the Flush.
 type holding struct {
 	kernel sys.Kernel
-	holder Holder
+	holder hold.Holder
 
 	mu      sync.Mutex
 	sockets uint64                     // keys of listeners' sockets that were given out
@@ -63,14 +65,14 @@ type unheldSocket struct {
 
 // earlierHeld is what was held for an engine that is gone, by kind.
 type earlierHeld struct {
-	ledgers, flows []Held
+	ledgers, flows []hold.Held
 	pipes          []pump.HeldPipe
-	stats          LoopStats // of loops that there are no more
+	stats          loopCounters // of loops that there are no more
 }
 
 // newHolding returns the access to k.Holder, and what k.Held has for others than listeners. The engine
 // owns the descriptors from now on.
-func newHolding(kernel sys.Kernel, k *Keep) (*holding, earlierHeld) {
+func newHolding(kernel sys.Kernel, k *hold.Keep) (*holding, earlierHeld) {
 	h := &holding{kernel: kernel, holder: k.Holder, earlier: make(map[string][]*listenSocket), unheld: make(map[holdKey]unheldSocket)}
 	var e earlierHeld
 	for _, x := range k.Held {
@@ -114,7 +116,7 @@ func (h *holding) datagramSockets() map[uint64]bool {
 func (h *holding) unique(all []*listenSocket) (u []*listenSocket) {
 	for i, s := range all {
 		if slices.ContainsFunc(all[i+1:], func(other *listenSocket) bool { return sys.SameSocket(s.fd, other.fd) }) {
-			h.release(Held{Key: s.key, FDs: []int{s.fd}})
+			h.release(hold.Held{Key: s.key, FDs: []int{s.fd}})
 			continue
 		}
 		u = append(u, s)
@@ -123,7 +125,7 @@ func (h *holding) unique(all []*listenSocket) (u []*listenSocket) {
 }
 
 // release closes what nobody needs. The descriptors of the engine's owner stay the owner's.
-func (h *holding) release(x Held) {
+func (h *holding) release(x hold.Held) {
 	if kindOf(x.Key) >= holdOwner {
 		return
 	}
@@ -134,13 +136,13 @@ func (h *holding) release(x Held) {
 }
 
 // hold has everything held, or nothing: then it returns the error, and the caller may try again.
-func (h *holding) hold(all ...Held) error {
+func (h *holding) hold(all ...hold.Held) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.holdLocked(all...)
 }
 
-func (h *holding) holdLocked(all ...Held) error {
+func (h *holding) holdLocked(all ...hold.Held) error {
 	var err error
 	for i := range all {
 		if err = h.holder.Hold(all[i].Key, all[i].Label, all[i].FDs); err != nil {
@@ -175,7 +177,7 @@ func (h *holding) drop(k holdKey) { h.holder.Drop(k) }
 
 // HoldPipe implements [pump.PipeHolder].
 func (h *holding) HoldPipe(k pump.PipeKey, r, w int) bool {
-	return h.hold(Held{Key: pipeKey(k), FDs: []int{r, w}}) == nil
+	return h.hold(hold.Held{Key: pipeKey(k), FDs: []int{r, w}}) == nil
 }
 
 // DropPipe implements [pump.PipeHolder].
@@ -212,7 +214,7 @@ func (h *holding) releaseSockets() {
 	h.mu.Unlock()
 	for _, sockets := range earlier {
 		for _, s := range sockets {
-			h.release(Held{Key: s.key, FDs: []int{s.fd}})
+			h.release(hold.Held{Key: s.key, FDs: []int{s.fd}})
 		}
 	}
 }
@@ -224,7 +226,7 @@ func (h *holding) holdSocket(loop int, s *listenSocket, label string) {
 	defer h.mu.Unlock()
 	s.key = newHoldKey(holdListener, loop, h.sockets, 1)
 	h.sockets++
-	if h.holdLocked(Held{Key: s.key, Label: label, FDs: []int{s.fd}}) != nil {
+	if h.holdLocked(hold.Held{Key: s.key, Label: label, FDs: []int{s.fd}}) != nil {
 		h.unheld[s.key] = unheldSocket{s.fd, label}
 		h.laterLocked()
 	}
@@ -245,7 +247,7 @@ func (h *holding) holdAgain() {
 	defer h.mu.Unlock()
 	h.again = nil
 	for k, s := range h.unheld {
-		if h.closed || h.holdLocked(Held{Key: k, Label: s.label, FDs: []int{s.fd}}) != nil {
+		if h.closed || h.holdLocked(hold.Held{Key: k, Label: s.label, FDs: []int{s.fd}}) != nil {
 			h.laterLocked()
 			return
 		}

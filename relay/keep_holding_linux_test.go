@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // memoryHolder is a Holder in the same process. It fails while broken is set.
@@ -17,18 +18,18 @@ type memoryHolder struct {
 	mu     sync.Mutex
 	broken bool
 	busy   int // how often a Flush fails before one succeeds
-	queued []Held
-	held   map[holdKey]Held
+	queued []hold.Held
+	held   map[holdKey]hold.Held
 }
 
 func newMemoryHolder(t *testing.T) *memoryHolder {
-	return &memoryHolder{t: t, held: make(map[holdKey]Held)}
+	return &memoryHolder{t: t, held: make(map[holdKey]hold.Held)}
 }
 
 func (h *memoryHolder) Hold(key [2]uint64, label string, fds []int) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	x := Held{Key: key, Label: label}
+	x := hold.Held{Key: key, Label: label}
 	for _, fd := range fds {
 		n, e := sys.Dup(fd)
 		if e != 0 {
@@ -78,12 +79,12 @@ func (h *memoryHolder) Flush() error {
 }
 
 // of returns duplicates of what is held of a kind.
-func (h *memoryHolder) of(kind holdKind) (all []Held) {
+func (h *memoryHolder) of(kind holdKind) (all []hold.Held) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for k, x := range h.held {
 		if kindOf(k) == kind {
-			d := Held{Key: k, Label: x.Label}
+			d := hold.Held{Key: k, Label: x.Label}
 			for _, fd := range x.FDs {
 				n, _ := sys.Dup(fd)
 				d.FDs = append(d.FDs, n)
@@ -119,7 +120,7 @@ var toEcho = ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return
 func TestListenerIsHeldLater(t *testing.T) {
 	testnet.CheckLeaks(t)
 	h := newMemoryHolder(t)
-	e, err := New(Config{Loops: 1, Keep: &Keep{Holder: h}})
+	e, err := New(Config{Loops: 1, Keep: &hold.Keep{Holder: h}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +183,7 @@ func TestInheritedListenerIsHeldOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			first, err := New(Config{Loops: 1, Keep: &Keep{Holder: h}})
+			first, err := New(Config{Loops: 1, Keep: &hold.Keep{Holder: h}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -191,13 +192,13 @@ func TestInheritedListenerIsHeldOnce(t *testing.T) {
 			if len(held) != 1 {
 				t.Fatalf("%d held", len(held))
 			}
-			again := Held{Key: newHoldKey(holdListener, 0, 99, 1), Label: held[0].Label}
+			again := hold.Held{Key: newHoldKey(holdListener, 0, 99, 1), Label: held[0].Label}
 			again.FDs = append(again.FDs, held[0].FDs[0])
 			h.Hold(again.Key, again.Label, again.FDs)
 			h.Flush()
 			h.Drop(newHoldKey(holdLedger, 0, 0, 1)) // the second engine has one of its own
 			given := h.of(holdListener)
-			second, err := New(Config{Loops: 1, Keep: &Keep{Holder: h, Held: given}})
+			second, err := New(Config{Loops: 1, Keep: &hold.Keep{Holder: h, Held: given}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -240,7 +241,7 @@ func TestInheritedListenerIsHeldOnce(t *testing.T) {
 func TestSettleWithBusyHolder(t *testing.T) {
 	testnet.CheckLeaks(t)
 	h := newMemoryHolder(t)
-	e, err := New(Config{Loops: 1, Keep: &Keep{Holder: h, After: patience}})
+	e, err := New(Config{Loops: 1, Keep: &hold.Keep{Holder: h, After: patience}})
 	if err != nil {
 		t.Fatal(err)
 	}

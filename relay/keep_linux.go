@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 const (
@@ -47,7 +48,7 @@ type keeping struct {
 	turn     ledger.Turn
 	note     *pump.Note
 	slots    *loop.Slots
-	stats    *LoopStats
+	stats    *loopCounters
 	index    int           // the loop's
 	after    time.Duration // see Keep.After; not negative
 	base     int64         // CLOCK_MONOTONIC at the engine's start
@@ -57,10 +58,10 @@ type keeping struct {
 	unsettled queue[unsettledRef] // flows that are not settled yet, by time
 	retry     time.Duration       // until when nothing is settled
 	pause     time.Duration       // the last pause
-	batch     []Held
+	batch     []hold.Held
 	refs      []ref
 	fds       [settleBurst][2]int
-	encoder   Encoder
+	encoder   hold.Encoder
 	text      []byte // of addrText and timeouts
 	failure   error  // of the holder, at the last attempt
 
@@ -160,7 +161,7 @@ func (k *keeping) settle(now time.Duration, early bool) bool {
 			if fds[1] < 0 {
 				fds = fds[:1]
 			}
-			k.batch = append(k.batch, Held{Key: k.flowKey(r), FDs: fds})
+			k.batch = append(k.batch, hold.Held{Key: k.flowKey(r), FDs: fds})
 			k.refs = append(k.refs, r)
 		case settleLater:
 			k.unsettled.push(unsettledRef{r, now + max(k.after, tick)})
@@ -223,28 +224,28 @@ func (k *keeping) forget(r ref) holdKey {
 	return k.flowKey(r)
 }
 
-// Intern implements interner. There may be ever new addresses and names; without one of these a flow's
+// Intern implements [hold.Strings]. There may be ever new addresses and names; without one of these a flow's
 // bytes are longer, but without its listener's name the flow is not kept.
 func (k *keeping) Intern(s string) (uint32, bool) { return k.ledger.InternMore(s) }
 
-// Text implements interner.
+// Text implements [hold.Strings].
 func (k *keeping) Text(n uint32) (string, bool) { return k.ledger.String(n) }
 
 // newKeeping makes what a loop needs; l is an earlier process's ledger, or nil. The descriptors in
 // earlier belong to it.
-func newKeeping(on *loop.Loop, h *holding, cfg *Keep, base int64, l *ledger.Ledger, key holdKey) (*keeping, error) {
+func newKeeping(on *loop.Loop, h *holding, cfg *hold.Keep, base int64, l *ledger.Ledger, key holdKey) (*keeping, error) {
 	if l == nil {
 		var err error
 		if l, err = ledger.Create(ledger.Config{Loop: on.Index}); err != nil {
 			return nil, fmt.Errorf("relay: make ledger: %w", err)
 		}
 		key = newHoldKey(holdLedger, on.Index, uint64(on.Index), key[1]+1)
-		if err := h.hold(Held{Key: key, Label: "ledger", FDs: []int{l.FD()}}); err != nil {
+		if err := h.hold(hold.Held{Key: key, Label: "ledger", FDs: []int{l.FD()}}); err != nil {
 			l.Close()
 			return nil, fmt.Errorf("relay: hold ledger: %w", err)
 		}
 	}
-	stats, err := ledger.StatsOf[LoopStats](l)
+	stats, err := ledger.StatsOf[loopCounters](l)
 	if err != nil {
 		return nil, fmt.Errorf("relay: counters: %w", err)
 	}
@@ -260,7 +261,7 @@ func newKeeping(on *loop.Loop, h *holding, cfg *Keep, base int64, l *ledger.Ledg
 	}
 	k.newest = k.turn.Newest()
 	k.fastOpen = fastOpenByDefault()
-	k.encoder.strings = k
+	k.encoder.Share(k)
 	return k, nil
 }
 

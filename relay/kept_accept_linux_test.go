@@ -46,8 +46,8 @@ func TestClientsOfBusyLoop(t *testing.T) {
 				say(t, c, c, fmt.Sprintf("client %d", i))
 			}
 			s := proc.ask("stats").Stats.Total()
-			if n := int64(len(all)); s.Accepted != n || s.Ended[CauseCrashed] != 0 || s.Flows != n {
-				t.Errorf("%d clients: %d accepted, %d crashed, %d open", n, s.Accepted, s.Ended[CauseCrashed], s.Flows)
+			if n := int64(len(all)); s.Accepted != n || s.Ended[CauseCrashed.String()] != 0 || s.Flows != n {
+				t.Errorf("%d clients: %d accepted, %d crashed, %d open", n, s.Accepted, s.Ended[CauseCrashed.String()], s.Flows)
 			}
 			for _, c := range all {
 				c.Close()

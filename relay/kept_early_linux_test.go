@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // Flows that were queued begin again after all others are restored: until the hooks know those, they cannot tell
@@ -84,7 +85,7 @@ func TestHandOverEarlyWithoutEpoll(t *testing.T) {
 		f.Close()
 	}
 	proc = k.start(o)
-	if r := proc.Restored; r.Flows != 0 || r.TotalLost() != 1 || r.Lost[LossResources] != 1 {
+	if r := proc.Restored; r.Flows != 0 || r.TotalLost() != 1 || r.Lost.Get(hold.LossResources) != 1 {
 		t.Errorf("%+v", r)
 	}
 	k.settled(0)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // A listener that somebody else has bound outlives an engine with Keep, and its options do, too. The flows
@@ -43,7 +44,7 @@ func TestListenerAfterEngineWithKeep(t *testing.T) {
 		}
 		return e, l
 	}
-	first, _ := listen(Config{Loops: 1, Keep: &Keep{Holder: nobody{}}})
+	first, _ := listen(Config{Loops: 1, Keep: &hold.Keep{Holder: nobody{}}})
 	first.Close()
 	before := testnet.Dial(t, bound.Addr()) // waits in the queue
 	second, _ := listen(Config{Loops: 1})

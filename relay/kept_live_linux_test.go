@@ -10,12 +10,13 @@ import (
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // What a side has sent before it broke the connection arrives, also if the loop reads it only then:
 // recvmmsg(2), unlike recv(2), tells an error before it gives the bytes in front of it.
 func TestLastBytesOfKeptFlow(t *testing.T) {
-	eachPair(t, Config{Loops: 1, Keep: &Keep{After: -1, Holder: nobody{}}}, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
+	eachPair(t, Config{Loops: 1, Keep: &hold.Keep{After: -1, Holder: nobody{}}}, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
 		say(t, a, b, "up")
 		say(t, b, a, "down")
 		io.WriteString(a, "unread")
@@ -63,8 +64,8 @@ func TestLastBytesOutliveProcess(t *testing.T) {
 func TestChangedTooMuch(t *testing.T) {
 	var size atomic.Int64
 	size.Store(1)
-	hooks := Hooks{Encode: func(_ *Flow, e *Encoder) { e.Bytes(make([]byte, size.Load())) }}
-	eachPair(t, Config{Loops: 1, Keep: &Keep{After: -1, Holder: nobody{}}}, ListenConfig{Hooks: hooks}, func(t *testing.T, r *rig, a, b net.Conn) {
+	hooks := Hooks{Encode: func(_ *Flow, e *hold.Encoder) { e.Bytes(make([]byte, size.Load())) }}
+	eachPair(t, Config{Loops: 1, Keep: &hold.Keep{After: -1, Holder: nobody{}}}, ListenConfig{Hooks: hooks}, func(t *testing.T, r *rig, a, b net.Conn) {
 		say(t, a, b, "up")
 		eventually(t, "the flow is kept", func() (kept bool) {
 			r.e.onLoops(func(f *Flow) { kept = f.kept })
@@ -72,10 +73,10 @@ func TestChangedTooMuch(t *testing.T) {
 		})
 		r.e.onLoops(func(f *Flow) {
 			record := f.owner.base().keep.ledger.Record(f.slot)
-			for _, n := range []int64{10, MaxEncoded + 1, 100, 1} {
+			for _, n := range []int64{10, hold.MaxEncoded + 1, 100, 1} {
 				size.Store(n)
 				f.Changed()
-				if stale := record.Flags()&recordStale != 0; stale != (n > MaxEncoded) {
+				if stale := record.Flags()&recordStale != 0; stale != (n > hold.MaxEncoded) {
 					t.Errorf("%d bytes: stale %v", n, stale)
 				}
 			}
@@ -86,8 +87,8 @@ func TestChangedTooMuch(t *testing.T) {
 
 // A pair with a name that has changed is encoded by what it was given with.
 func TestChangedPair(t *testing.T) {
-	r := newRig(t, Config{Loops: 1, Keep: &Keep{After: -1, Holder: nobody{}}})
-	a, b := r.adopted("tcp4", "unix", PairConfig{Name: "pair", Encode: func(e *Encoder) { e.String("value") }})
+	r := newRig(t, Config{Loops: 1, Keep: &hold.Keep{After: -1, Holder: nobody{}}})
+	a, b := r.adopted("tcp4", "unix", PairConfig{Name: "pair", Encode: func(e *hold.Encoder) { e.String("value") }})
 	say(t, a, b, "up")
 	eventually(t, "the flow is kept", func() (kept bool) {
 		r.e.onLoops(func(f *Flow) { kept = f.kept })

@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // edit changes the ledger of a process that was killed.
@@ -43,14 +44,14 @@ func TestLostFlows(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
-		loss   Loss
+		loss   hold.Loss
 		record bool
 		damage func(j *journey)
 	}{
-		{"inconsistent", LossInconsistent, true, func(j *journey) {
+		{"inconsistent", hold.LossInconsistent, true, func(j *journey) {
 			first(j.k, func(_ *ledger.Ledger, _ uint32, r ledger.Record) { r.Half(up).SetIn(r.Half(up).In() + 5) })
 		}},
-		{"repeated", LossRepeated, true, func(j *journey) {
+		{"repeated", hold.LossRepeated, true, func(j *journey) {
 			name := func(l *ledger.Ledger, slot uint32, r ledger.Record) { l.Turn().Begin(slot, r.Generation()) }
 			first(j.k, name)
 			j.next(j.k.t)
@@ -58,12 +59,12 @@ func TestLostFlows(t *testing.T) {
 			first(j.k, func(_ *ledger.Ledger, _ uint32, r ledger.Record) { r.SetCrashes(1) })
 			first(j.k, name)
 		}},
-		{"descriptors", LossDescriptors, true, func(j *journey) {
+		{"descriptors", hold.LossDescriptors, true, func(j *journey) {
 			for _, x := range j.k.heldOf(holdFlow) {
 				j.k.message(keptMessage('d', x.Key, ""), nil)
 			}
 		}},
-		{"resources", LossResources, true, func(j *journey) {
+		{"resources", hold.LossResources, true, func(j *journey) {
 			for _, x := range j.k.heldOf(holdFlow) {
 				f, err := os.Open(os.Args[0])
 				if err != nil {
@@ -74,20 +75,20 @@ func TestLostFlows(t *testing.T) {
 				f.Close()
 			}
 		}},
-		{"listener", LossListener, false, func(j *journey) { j.o.Listen = nil }},
-		{"hook", LossHook, false, func(j *journey) {
+		{"listener", hold.LossListener, false, func(j *journey) { j.o.Listen = nil }},
+		{"hook", hold.LossHook, false, func(j *journey) {
 			first(j.k, func(l *ledger.Ledger, _ uint32, r ledger.Record) {
 				b, _ := l.Blob(r)
 				l.SetBlob(r, b[:len(b)-1])
 			})
 		}},
-		{"stale", LossHook, false, func(j *journey) {
+		{"stale", hold.LossHook, false, func(j *journey) {
 			first(j.k, func(_ *ledger.Ledger, _ uint32, r ledger.Record) { r.SetFlags(r.Flags() | recordStale) })
 		}},
-		{"damaged", LossInconsistent, false, func(j *journey) {
+		{"damaged", hold.LossInconsistent, false, func(j *journey) {
 			first(j.k, func(l *ledger.Ledger, _ uint32, r ledger.Record) { r.Half(up).SetBlock(0xf<<28, 7) })
 		}},
-		{"ledger", LossLedger, false, func(j *journey) {
+		{"ledger", hold.LossLedger, false, func(j *journey) {
 			for _, x := range j.k.heldOf(holdLedger) {
 				fd, _ := sys.Dup(x.FDs[0])
 				f := os.NewFile(uintptr(fd), "ledger")
@@ -113,7 +114,7 @@ func TestLostFlows(t *testing.T) {
 			c.damage(j)
 			j.proc = k.start(j.o)
 			r := j.proc.Restored
-			if r.Flows != 0 || r.TotalLost() != 1 || r.Lost[c.loss] != 1 {
+			if r.Flows != 0 || r.TotalLost() != 1 || r.Lost.Get(c.loss) != 1 {
 				t.Errorf("%+v", r)
 			}
 			for _, end := range []interface {
@@ -153,7 +154,7 @@ func TestLostEarlyFlow(t *testing.T) {
 	proc.kill()
 	o.Listen = nil
 	proc = k.start(o)
-	if r := proc.Restored; r.Flows != 0 || r.TotalLost() != 1 || r.Lost[LossListener] != 1 {
+	if r := proc.Restored; r.Flows != 0 || r.TotalLost() != 1 || r.Lost.Get(hold.LossListener) != 1 {
 		t.Errorf("%+v", r)
 	}
 	k.settled(0)

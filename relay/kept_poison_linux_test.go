@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // A flow that the process dies of while it is restored is given up after some deaths; others go on.
@@ -44,7 +45,7 @@ func TestDeathInRestore(t *testing.T) {
 				p.kill()
 			}
 			p = k.start(o)
-			if r := p.Restored; r.Flows != 1 || r.Lost[LossRepeated] != 1 || r.TotalLost() != 1 {
+			if r := p.Restored; r.Flows != 1 || r.Lost.Get(hold.LossRepeated) != 1 || r.TotalLost() != 1 {
 				t.Errorf("%+v", r)
 			}
 			healthy("on it goes")

@@ -23,7 +23,9 @@ import (
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/hold"
 	"github.com/penstock/penstock/relay/overload"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // A keptProcess is an engine in a child process that may be killed: the test holds its descriptors,
@@ -65,8 +67,8 @@ type keptCall struct{ Do string }
 
 type keptAnswer struct {
 	Addrs    []string
-	Restored Restored
-	Stats    Stats
+	Restored hold.Restored
+	Stats    stats.Engine
 	Record   *keptRecord // at any time
 	Lent     int64       // by the arenas
 	Err      string
@@ -84,12 +86,12 @@ type keptRecord struct {
 type keptTable struct {
 	t  *testing.T
 	mu sync.Mutex
-	m  map[holdKey]Held
+	m  map[holdKey]hold.Held
 }
 
 func newKeptTable(t *testing.T) *keptTable {
 	testnet.CheckLeaks(t)
-	k := &keptTable{t: t, m: make(map[holdKey]Held)}
+	k := &keptTable{t: t, m: make(map[holdKey]hold.Held)}
 	t.Cleanup(k.release)
 	return k
 }
@@ -139,7 +141,7 @@ func (k *keptTable) message(p []byte, fds []int) {
 		k.t.Errorf("key %x is held already", key)
 		k.closeAll(old.FDs)
 	}
-	k.m[key] = Held{Key: key, Label: string(p[17:]), FDs: fds}
+	k.m[key] = hold.Held{Key: key, Label: string(p[17:]), FDs: fds}
 }
 
 func keptMessage(what byte, key holdKey, label string) []byte {
@@ -201,7 +203,7 @@ func (k *keptTable) begin(o keptOrder) *keptProcess {
 		k.t.Fatal(e)
 	}
 	k.mu.Lock()
-	var items []Held
+	var items []hold.Held
 	for _, x := range k.m {
 		items = append(items, x)
 	}
@@ -398,7 +400,7 @@ func serveKept(text string, say func(keptAnswer)) error {
 	const fd = 3
 	sys.SetNonblock(fd)
 	h := &keptHolder{fd: fd}
-	keep := &Keep{After: o.After, Holder: h}
+	keep := &hold.Keep{After: o.After, Holder: h}
 	if o.After == 0 {
 		keep.After = -1
 	}
@@ -413,7 +415,7 @@ func serveKept(text string, say func(keptAnswer)) error {
 			return fmt.Errorf("receive item %d: %w, %d bytes, lost %v", len(keep.Held), e, n, lost)
 		}
 		key := holdKey{binary.LittleEndian.Uint64(b[1:]), binary.LittleEndian.Uint64(b[9:])}
-		keep.Held = append(keep.Held, Held{Key: key, Label: string(b[17:n]), FDs: fds})
+		keep.Held = append(keep.Held, hold.Held{Key: key, Label: string(b[17:n]), FDs: fds})
 	}
 	pipes := 0
 	if o.NoPipes {
@@ -452,7 +454,7 @@ func serveKept(text string, say func(keptAnswer)) error {
 		listeners = append(listeners, l)
 	}
 	hooks := keptHooks(to, &o, say)
-	pair := func(name string, d *Decoder) (PairConfig, error) {
+	pair := func(name string, d *hold.Decoder) (PairConfig, error) {
 		return PairConfig{Name: name, Value: d.String() + "'", Done: hooks.Done}, d.Err()
 	}
 	if a.Restored, err = e.Restore(RestoreConfig{Pair: pair}); err != nil {
@@ -460,7 +462,7 @@ func serveKept(text string, say func(keptAnswer)) error {
 	}
 	if o.Pair != "" && o.Items == 0 && !o.LatePair {
 		if err := relayPair(e, o.Pair, o.Upstream, PairConfig{
-			Name: "pair", Value: "value", Done: hooks.Done, Encode: func(e *Encoder) { e.String("value") },
+			Name: "pair", Value: "value", Done: hooks.Done, Encode: func(e *hold.Encoder) { e.String("value") },
 		}); err != nil {
 			return err
 		}
@@ -599,8 +601,8 @@ func keptHooks(to *Addr, o *keptOrder, say func(keptAnswer)) Hooks {
 			}
 			return nil
 		},
-		Encode: func(f *Flow, e *Encoder) { e.String(f.Value().(string)) },
-		Decode: func(f *Flow, d *Decoder) error {
+		Encode: func(f *Flow, e *hold.Encoder) { e.String(f.Value().(string)) },
+		Decode: func(f *Flow, d *hold.Decoder) error {
 			f.SetValue(d.String() + "'")
 			decoded.Add(1)
 			if o.Poison != "" && f.Peer().String() == o.Poison {
@@ -633,7 +635,7 @@ func (k *keptTable) labels(kind holdKind) (labels []string) {
 
 func (p *keptProcess) urls() []string { return strings.Fields(strings.Join(p.Addrs, " ")) }
 
-func (k *keptTable) heldOf(kind holdKind) (all []Held) {
+func (k *keptTable) heldOf(kind holdKind) (all []hold.Held) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for key, x := range k.m {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // scriptServer plays a script on each connection; reports are in the channel.
@@ -54,7 +55,7 @@ type journey struct {
 	o       keptOrder
 	proc    *keptProcess
 	kills   int
-	total   Restored
+	total   hold.Restored
 	records []keptRecord
 	untold  int // flows whose process was killed in Hooks.Done
 }
@@ -91,7 +92,7 @@ func (j *journey) next(t *testing.T) {
 	j.kills++
 	j.proc = j.k.start(j.o)
 	r := j.proc.Restored
-	j.total.add(&r)
+	j.total.Add(&r)
 	if r.TotalLost() > 0 {
 		t.Fatalf("after %d kills: %+v", j.kills, r)
 	}

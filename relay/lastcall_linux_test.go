@@ -15,6 +15,7 @@ import (
 
 	"github.com/penstock/penstock/internal/feature"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // Each system call of a whole transfer is the last one of its process, in turn: the process dies in front
@@ -304,7 +305,7 @@ func (n *nursery) excused() bool {
 		}
 	}
 	for _, r := range n.restored {
-		if r.Lost[LossRepeated] > 0 {
+		if r.Lost.Get(hold.LossRepeated) > 0 {
 			return true
 		}
 	}

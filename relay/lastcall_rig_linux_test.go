@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // lastCallEnv carries the order to a child process of the tests that let each system call be the last.
@@ -38,7 +39,7 @@ type lastCallMessage struct {
 	Key      [2]uint64
 	Label    string
 	Count    int
-	Restored *Restored
+	Restored *hold.Restored
 	Err      string
 }
 
@@ -159,7 +160,7 @@ func runLastCall(text string) int {
 		kernel = refusingKernel{k}
 	}
 	h := &lastCallHolder{line: newLastCallLine(3), k: k}
-	var held []Held
+	var held []hold.Held
 	for {
 		m, fds, err := h.line.receive()
 		if err != nil {
@@ -168,9 +169,9 @@ func runLastCall(text string) int {
 		if m.Op == "go" {
 			break
 		}
-		held = append(held, Held{Key: m.Key, Label: m.Label, FDs: fds})
+		held = append(held, hold.Held{Key: m.Key, Label: m.Label, FDs: fds})
 	}
-	e, err := newEngine(Config{Loops: 1, MaxPipes: o.Pipes, LowWaterMark: o.Lowat, Keep: &Keep{After: -1, Holder: h, Held: held}}, kernel)
+	e, err := newEngine(Config{Loops: 1, MaxPipes: o.Pipes, LowWaterMark: o.Lowat, Keep: &hold.Keep{After: -1, Holder: h, Held: held}}, kernel)
 	if err != nil {
 		return fail(err)
 	}
@@ -187,8 +188,8 @@ func runLastCall(text string) int {
 			}
 			return &upstream
 		},
-		Encode: func(f *Flow, e *Encoder) { e.Uint(4711); e.String("a name"); e.Bytes([]byte{1, 2, 3}) },
-		Decode: func(f *Flow, d *Decoder) error {
+		Encode: func(f *Flow, e *hold.Encoder) { e.Uint(4711); e.String("a name"); e.Bytes([]byte{1, 2, 3}) },
+		Decode: func(f *Flow, d *hold.Decoder) error {
 			if n, s, b := d.Uint(), d.String(), d.Bytes(); n != 4711 || s != "a name" || !bytes.Equal(b, []byte{1, 2, 3}) {
 				return fmt.Errorf("decoded %d, %q, %v", n, s, b)
 			}
@@ -246,7 +247,7 @@ type nursery struct {
 	child    *os.Process
 	held     map[[2]uint64]lastCallItem
 	deaths   []lastCallDeath
-	restored []Restored
+	restored []hold.Restored
 	count    int
 	stopped  bool
 	err      error

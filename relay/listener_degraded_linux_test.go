@@ -11,11 +11,12 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // alone returns a TCP socket that shares its port with no other one, and what is held of it: it stands for one that only
 // a privileged process may have others beside.
-func alone(t *testing.T) (net.Listener, Held) {
+func alone(t *testing.T) (net.Listener, hold.Held) {
 	t.Helper()
 	var plain net.ListenConfig
 	plain.SetMultipathTCP(false)
@@ -35,7 +36,7 @@ func alone(t *testing.T) (net.Listener, Held) {
 	}
 	sys.SetNonblock(fd)
 	at := *fromNet(l.Addr())
-	return l, Held{Key: newHoldKey(holdListener, 0, 0, 1), Label: at.String(), FDs: []int{fd}}
+	return l, hold.Held{Key: newHoldKey(holdListener, 0, 0, 1), Label: at.String(), FDs: []int{fd}}
 }
 
 // If a process may not bind what an earlier one has bound, its loops share the sockets that there are: each gets as many
@@ -43,7 +44,7 @@ func alone(t *testing.T) (net.Listener, Held) {
 func TestListenerWithoutSocketPerLoop(t *testing.T) {
 	t.Run("sockets=1", func(t *testing.T) {
 		before, held := alone(t)
-		shareSockets(t, *fromNet(before.Addr()), []Held{held}, testnet.Dial(t, before.Addr()))
+		shareSockets(t, *fromNet(before.Addr()), []hold.Held{held}, testnet.Dial(t, before.Addr()))
 	})
 	t.Run("sockets=2", func(t *testing.T) {
 		at, held := socketsOf(t, 65534, 65534)
@@ -52,10 +53,10 @@ func TestListenerWithoutSocketPerLoop(t *testing.T) {
 	})
 }
 
-func shareSockets(t *testing.T, at Addr, held []Held, queued ...net.Conn) {
+func shareSockets(t *testing.T, at Addr, held []hold.Held, queued ...net.Conn) {
 	const loops, clients = 3, 42
 	h := &flushedHolder{dropped: make(map[holdKey]bool)}
-	r := newRig(t, Config{Loops: loops, Keep: &Keep{Holder: h, Held: held}})
+	r := newRig(t, Config{Loops: loops, Keep: &hold.Keep{Holder: h, Held: held}})
 	l, err := r.e.Listen(at, ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return &Addr{Network: Echo} }, Done: r.done}})
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +116,7 @@ func TestListenerWithoutOption(t *testing.T) {
 		t.Skip("no multipath TCP here")
 	}
 	before, held := alone(t)
-	r := newRig(t, Config{Loops: 2, Keep: &Keep{Holder: nobody{}, Held: []Held{held}}})
+	r := newRig(t, Config{Loops: 2, Keep: &hold.Keep{Holder: nobody{}, Held: []hold.Held{held}}})
 	l, err := r.e.Listen(*fromNet(before.Addr()), ListenConfig{Socket: SocketOptions{MPTCP: true}, Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return &Addr{Network: Echo} }, Done: r.done}})
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +137,7 @@ func TestListenerWithoutOption(t *testing.T) {
 // sockets of one owner.
 func TestSocketOfOtherOwner(t *testing.T) {
 	at, held := socketsOf(t, 65534)
-	r := newRig(t, Config{Loops: 3, Keep: &Keep{Holder: nobody{}, Held: held}})
+	r := newRig(t, Config{Loops: 3, Keep: &hold.Keep{Holder: nobody{}, Held: held}})
 	l, err := r.e.Listen(at, toEcho)
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +148,7 @@ func TestSocketOfOtherOwner(t *testing.T) {
 }
 
 // socketsOf returns what is held of sockets that share a port and belong to users.
-func socketsOf(t *testing.T, users ...int) (at Addr, held []Held) {
+func socketsOf(t *testing.T, users ...int) (at Addr, held []hold.Held) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give a socket away")
@@ -166,7 +167,7 @@ func socketsOf(t *testing.T, users ...int) (at Addr, held []Held) {
 			t.Fatal(err)
 		}
 		at = localAddr(fd)
-		held = append(held, Held{Key: newHoldKey(holdListener, i, uint64(i), 1), FDs: []int{fd}})
+		held = append(held, hold.Held{Key: newHoldKey(holdListener, i, uint64(i), 1), FDs: []int{fd}})
 	}
 	for i := range held {
 		held[i].Label = at.String()

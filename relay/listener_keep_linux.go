@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // takeEarlier returns the sockets that an earlier process had at the listener's address. They are all
@@ -19,7 +20,7 @@ func (l *Listener) takeEarlier() (sockets []*listenSocket, unfit error) {
 	sockets = slices.DeleteFunc(h.take(l.label), func(s *listenSocket) bool {
 		deaf := l.addr.Network == UDP && sys.Connected(s.fd) // the process died while it closed it
 		if deaf {
-			h.release(Held{Key: s.key, FDs: []int{s.fd}})
+			h.release(hold.Held{Key: s.key, FDs: []int{s.fd}})
 		}
 		return deaf
 	})
@@ -38,7 +39,7 @@ func (l *Listener) takeEarlier() (sockets []*listenSocket, unfit error) {
 		// A path leads to the socket that was bound to it last. The process may have died while it closed
 		// another one, which had left it the path.
 		for ; len(sockets) > 1; sockets = sockets[1:] {
-			h.release(Held{Key: sockets[0].key, FDs: []int{sockets[0].fd}})
+			h.release(hold.Held{Key: sockets[0].key, FDs: []int{sockets[0].fd}})
 		}
 	}
 	return sockets, unfit

@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // Clients that wait in the queues of a process that was killed are served by the next one, however
@@ -128,7 +129,7 @@ func TestClosedListenerIsDroppedAtOnce(t *testing.T) {
 	for _, network := range []string{"tcp4", "udp4", "unix"} {
 		t.Run(network, func(t *testing.T) {
 			h := &flushedHolder{dropped: make(map[holdKey]bool)}
-			r := newRig(t, Config{Loops: 2, Keep: &Keep{Holder: h}})
+			r := newRig(t, Config{Loops: 2, Keep: &hold.Keep{Holder: h}})
 			at, err := ParseAddr(keptPlace(t, network))
 			if err != nil {
 				t.Fatal(err)
@@ -263,7 +264,7 @@ func TestClosedBeforeRestore(t *testing.T) {
 				t.Fatal(e)
 			}
 			h := &flushedHolder{dropped: make(map[holdKey]bool)}
-			r := newRig(t, Config{Loops: 1, Keep: &Keep{Holder: h, Held: []Held{{Key: newHoldKey(holdListener, 0, 0, 1), Label: at.String(), FDs: []int{fd}}}}})
+			r := newRig(t, Config{Loops: 1, Keep: &hold.Keep{Holder: h, Held: []hold.Held{{Key: newHoldKey(holdListener, 0, 0, 1), Label: at.String(), FDs: []int{fd}}}}})
 			cfg := ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return nil }}}
 			for range 2 {
 				l, err := r.e.Listen(at, cfg)

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"strconv"
 	"time"
+
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // Transfer counts what one direction has moved, in bytes. Bytes that Hooks.Sniff
@@ -45,7 +47,7 @@ type Record struct {
 	FirstByte time.Duration
 	// ClientTLS and UpstreamTLS describe the TLS of a side after [Flow.Terminate] and [Flow.Originate]; nil if
 	// there is none.
-	ClientTLS, UpstreamTLS *TLS
+	ClientTLS, UpstreamTLS *stats.TLS
 	Queued                 time.Duration // how long the flow was queued; part of Connect, and of Duration
 	Duration               time.Duration // from Start until the end
 	Cause                  Cause

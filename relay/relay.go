@@ -37,6 +37,8 @@ import (
 	"errors"
 	"net/netip"
 	"time"
+
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // Config configures an engine. The zero value is ready to use. Negative values are
@@ -88,20 +90,20 @@ type Config struct {
 	// not in use. A flow that was answered once is in use for twice as long as its answer
 	// took, 250 ms at least; one whose client has gone on after an answer, or whose upstream
 	// has sent more than it was asked for, is in use for 5 seconds after each datagram. If
-	// there is neither, the datagrams of the new client are dropped as [DropNoRoom]. A flow
+	// there is neither, the datagrams of the new client are dropped as stats.DropNoRoom. A flow
 	// of another loop makes room, too, but for a later datagram of the new client.
 	MaxDatagramFlows int
 
 	// MaxNewDatagramFlows is the maximum number of datagram flows that each loop begins
 	// per second; 0 means 16,384, and a negative value means no limit. Datagrams of new
-	// clients beyond it are dropped as [DropLimited].
+	// clients beyond it are dropped as stats.DropLimited.
 	//
 	// Unless it is negative, a loop that falls behind with its datagrams begins only as many as
 	// a third of the time allows that its other work has left, so that a flood of datagrams
 	// from ever new, perhaps forged, addresses leaves time for existing flows. Half of
 	// that third is for clients of networks (an IPv4 /24, an IPv6 /48) that are known from
 	// flows that went back and forth, and networks that have begun less lately come first.
-	// DatagramStats.Crowded counts the others.
+	// datagramCounters.Crowded counts the others.
 	MaxNewDatagramFlows int
 
 	// MaxHandshakes is the maximum number of TLS handshakes that each loop has under way; 0 means
@@ -109,7 +111,7 @@ type Config struct {
 	MaxHandshakes int
 
 	// Keep has flows outlive the process; if it is nil, they end with it.
-	Keep *Keep
+	Keep *hold.Keep
 }
 
 // Timeouts are the timeouts of a flow, accurate to about a tenth of a second. Only
@@ -233,7 +235,7 @@ type PairConfig struct {
 	// Config.Keep: it is given to RestoreConfig.Pair, with what Encode encodes. A pair
 	// without a name ends with its process.
 	Name   string
-	Encode func(*Encoder)
+	Encode func(*hold.Encoder)
 }
 
 // ListenConfig configures a listener and its flows. Hooks.Upstream is required.
@@ -315,14 +317,14 @@ type Hooks struct {
 
 	// Encode, if not nil, encodes what the hooks know of the flow, for a flow that
 	// outlives its process (Config.Keep). It is called when the flow is settled, and
-	// after [Flow.Changed]. If it encodes more than [MaxEncoded] bytes, the flow is not
+	// after [Flow.Changed]. If it encodes more than [hold.MaxEncoded] bytes, the flow is not
 	// settled.
-	Encode func(f *Flow, e *Encoder)
+	Encode func(f *Flow, e *hold.Encoder)
 
 	// Decode, if not nil, is called in the next process with what Encode has encoded,
 	// before the flow goes on. It may set the flow's value, timeouts and client. If it
 	// returns an error, the flow ends with [CauseCrashed].
-	Decode func(f *Flow, d *Decoder) error
+	Decode func(f *Flow, d *hold.Decoder) error
 
 	// Done, if not nil, is called exactly once for each accepted client, including
 	// those that Admit refused. The record is valid during the call.

@@ -11,6 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // noHolder holds nothing: what was held is given to an engine by Keep.Held.
@@ -25,7 +26,7 @@ func (noHolder) Flush() error                        { return nil }
 type deadLedger struct {
 	t    *testing.T
 	l    *ledger.Ledger
-	held []Held
+	held []hold.Held
 	mem  *os.File
 	refs [5]uint32 // of the blocks that records have
 }
@@ -55,13 +56,13 @@ func newDeadLedger(t *testing.T) *deadLedger {
 	r := l.Begin(4)
 	r.SetKind(ledger.KindDatagram)
 	r.SetFlags(recordDiscard)
-	var enc Encoder
+	var enc hold.Encoder
 	enc.Uint(encodingVersion)
 	enc.Uint(encodedUpstream)
 	enc.Uint(0)
-	enc.address(Addr{Network: Unixgram, Path: "@penstock-test-client"})
+	encodeAddress(&enc, Addr{Network: Unixgram, Path: "@penstock-test-client"})
 	enc.Uint(0)
-	enc.address(Addr{Network: Discard})
+	encodeAddress(&enc, Addr{Network: Discard})
 	d.publish(4, r, deadListener, enc.Encoded())
 	l.Turn().Begin(0, 1)
 	return d
@@ -87,7 +88,7 @@ func (d *deadLedger) stream(slot uint32, network string, flags uint32) {
 			break
 		}
 	}
-	d.held = append(d.held, Held{Key: newHoldKey(holdFlow, 0, uint64(slot), uint64(2*slot+1)), FDs: fds})
+	d.held = append(d.held, hold.Held{Key: newHoldKey(holdFlow, 0, uint64(slot), uint64(2*slot+1)), FDs: fds})
 	r := d.l.Begin(slot)
 	r.SetKind(ledger.KindStream)
 	r.SetFlags(flags)
@@ -96,14 +97,14 @@ func (d *deadLedger) stream(slot uint32, network string, flags uint32) {
 	block := d.l.Arena().Get(100)
 	ref, _ := d.l.Arena().Ref(block)
 	r.Half(up).SetBlock(ref, 100)
-	var enc Encoder
+	var enc hold.Encoder
 	enc.Uint(encodingVersion)
 	enc.Uint(encodedUpstream | encodedTimeouts)
 	enc.Uint(7)
-	enc.address(Addr{Network: Unix})
+	encodeAddress(&enc, Addr{Network: Unix})
 	enc.Uint(0)
-	enc.address(Addr{Network: Unix, Path: "@up"})
-	var all Encoder
+	encodeAddress(&enc, Addr{Network: Unix, Path: "@up"})
+	var all hold.Encoder
 	for range new(Timeouts).all() {
 		all.Uint(1 << 40)
 	}
@@ -183,8 +184,8 @@ func restoreDamaged(t *testing.T, patches []byte) {
 		t.Fatal(e)
 	}
 	d.l.Close()
-	d.held = append(d.held, Held{Key: newHoldKey(holdLedger, 0, 0, 1), Label: "ledger", FDs: []int{fd}})
-	e2, err := New(Config{Loops: 1, Keep: &Keep{Holder: noHolder{}, Held: d.held}})
+	d.held = append(d.held, hold.Held{Key: newHoldKey(holdLedger, 0, 0, 1), Label: "ledger", FDs: []int{fd}})
+	e2, err := New(Config{Loops: 1, Keep: &hold.Keep{Holder: noHolder{}, Held: d.held}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +202,7 @@ func restoreDamaged(t *testing.T, patches []byte) {
 	}
 	r, err := e2.Restore(RestoreConfig{
 		Listener: func(string) (ListenConfig, bool) { return ListenConfig{Hooks: hooks}, true },
-		Pair:     func(string, *Decoder) (PairConfig, error) { return PairConfig{}, nil },
+		Pair:     func(string, *hold.Decoder) (PairConfig, error) { return PairConfig{}, nil },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/pool"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // patience bounds every wait for what must happen soon.
@@ -120,14 +122,14 @@ func (r *rig) close() {
 	}
 	r.checkPools()
 	checkDescriptors(t, r.e)
-	var want LoopStats
+	want := stats.Loop{Ended: make(map[string]int64)}
 	ids := make(map[uint64]bool)
 	for _, rec := range r.all {
 		if ids[rec.ID] {
 			t.Errorf("two records have ID %d", rec.ID)
 		}
 		ids[rec.ID] = true
-		want.Ended[rec.Cause]++
+		want.Ended[rec.Cause.String()]++
 		for _, tr := range []Transfer{rec.Up, rec.Down} {
 			want.BytesRead += tr.Read
 			want.BytesWritten += tr.Written
@@ -138,7 +140,7 @@ func (r *rig) close() {
 	if n := sum.Accepted + sum.Adopted; int64(len(r.all)) != n {
 		t.Errorf("%d records of %d flows", len(r.all), n)
 	}
-	if want.Ended != sum.Ended {
+	if !maps.Equal(want.Ended, sum.Ended) {
 		t.Errorf("causes by the records %v, by the counters %v", want.Ended, sum.Ended)
 	}
 	if want.BytesRead != sum.BytesRead || want.BytesWritten != sum.BytesWritten || want.BytesSpliced != sum.BytesSpliced || want.BytesDropped != sum.BytesDropped {

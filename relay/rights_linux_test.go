@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // passed is the writing end of a pipe that a test passes as SCM_RIGHTS, as often
@@ -157,7 +158,7 @@ func TestTruncatedDatagram(t *testing.T) {
 	tellGram(t, s, gramAddr(back), long)
 	tellGram(t, s, gramAddr(back), "short")
 	hearGram(t, c, "short")
-	if n := r.dgramStats().Dropped; n[DropTruncated] != 2 {
+	if n := r.dgramStats().Dropped; n.Get(stats.DropTruncated) != 2 {
 		t.Errorf("dropped %v", n)
 	}
 }

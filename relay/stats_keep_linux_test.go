@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // The counters go on in the next process, whatever the number of its loops, and agree with each other:
@@ -16,7 +17,7 @@ func TestStatsOutliveProcess(t *testing.T) {
 	o := keptOrder{Loops: 3, Listen: []string{tcp}, Upstream: upstream.String()}
 	p := k.start(o)
 	tcp = p.urls()[0]
-	var before LoopStats
+	var before stats.Loop
 	check := func(p *keptProcess, flows int64) {
 		t.Helper()
 		s := p.ask("stats").Stats
@@ -36,11 +37,7 @@ func TestStatsOutliveProcess(t *testing.T) {
 			t.Errorf("%d bytes read, %d written, %d dropped", now.BytesRead, now.BytesWritten, now.BytesDropped)
 		}
 		d := &now.Datagrams
-		lost := d.Received - d.Sent
-		for _, n := range d.Dropped {
-			lost -= n
-		}
-		if lost != 0 {
+		if lost := d.Received - d.Sent - d.Dropped.Total(); lost != 0 {
 			t.Errorf("%d datagrams are missing: %+v", lost, d)
 		}
 		before = now

@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // A protocol in small, which agrees on what follows: "tls?" in a line of its own is answered with "yes".
@@ -355,7 +356,7 @@ func TestExpectEnds(t *testing.T) {
 			case "is killed":
 				r.e.Flows(func(all []FlowInfo) bool {
 					for _, f := range all {
-						if f.State != StateConnecting {
+						if f.State != stats.StateConnecting {
 							t.Errorf("state %s", f.State)
 						}
 						go r.e.Kill(f.ID, CauseKilled)

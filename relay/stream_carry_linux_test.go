@@ -11,6 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 func TestCarry(t *testing.T) {
@@ -275,7 +276,7 @@ func TestSlowReader(t *testing.T) {
 		const n = 96 << 20
 		done := make(chan testnet.Report, 1)
 		go func() { done <- testnet.Play(a, testnet.Script{Send: n, SendSeed: 1, SendChunk: 1 << 20}) }()
-		var before LoopStats
+		var before stats.Loop
 		still := 0
 		eventually(t, "the writer stands still", func() bool {
 			time.Sleep(10 * time.Millisecond)

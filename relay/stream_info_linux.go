@@ -1,5 +1,7 @@
 package relay
 
+import "github.com/penstock/penstock/relay/stats"
+
 func (s *streams) local(f *Flow, side int) Addr { return localAddr(int(s.of(f).fd[side])) }
 
 // remote is the address of a side's peer: the one that was noted, for a TCP
@@ -24,13 +26,13 @@ func (s *streams) tcp(f *Flow, side int) int {
 }
 
 // tls describes the TLS of a side.
-func (s *streams) tls(f *Flow, side int) *TLS {
+func (s *streams) tls(f *Flow, side int) *stats.TLS {
 	t := s.of(f).tls
 	if !t.has(side) {
 		return nil
 	}
 	c := t.conn[side]
-	d := &TLS{Handshake: t.took[side]}
+	d := &stats.TLS{Handshake: t.took[side]}
 	if t.under(side) {
 		return d
 	}
@@ -63,12 +65,12 @@ func (s *streams) describe(f *Flow, i *FlowInfo) {
 	i.Down.Held = i.Down.Read - i.Down.Written
 	switch s.of(f).state {
 	case streamSniffing:
-		i.State = StateSniffing
+		i.State = stats.StateSniffing
 	case streamQueued:
-		i.State = StateQueued
+		i.State = stats.StateQueued
 	case streamSecuring:
-		i.State = StateHandshake
+		i.State = stats.StateHandshake
 	case streamRestored, streamReplying, streamChoosing, streamConnecting, streamAsking, streamRetrying, streamShort:
-		i.State = StateConnecting
+		i.State = stats.StateConnecting
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // record returns the record of a flow that is kept.
@@ -35,7 +36,7 @@ func (s *streams) done(f *streamFlow) func(*Record) {
 	return s.pairs[f.slot].done
 }
 
-func (s *streams) encoder(f *Flow) func(*Encoder) { return s.pairs[f.slot].encode }
+func (s *streams) encoder(f *Flow) func(*hold.Encoder) { return s.pairs[f.slot].encode }
 
 // The bits of Flow.one, shifted by a side.
 const (

@@ -8,6 +8,7 @@ import (
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/pool"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // streams are the stream flows of a loop, its handler of stream sockets. Like the
@@ -98,7 +99,7 @@ type adoption struct {
 type pair struct {
 	done   func(*Record)
 	name   string
-	encode func(*Encoder)
+	encode func(*hold.Encoder)
 }
 
 // shortRef is a flow that waits for a descriptor, and since when.

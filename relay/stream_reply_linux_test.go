@@ -14,6 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // A client gets replies from every hook in their order, and then what comes from the upstream, whatever pieces the kernel
@@ -147,7 +148,7 @@ func TestReplyTakenLate(t *testing.T) {
 				closeWrite(t, b)
 				r.e.Flows(func(all []FlowInfo) bool {
 					for _, f := range all {
-						if f.State != StateConnecting {
+						if f.State != stats.StateConnecting {
 							t.Errorf("state %s", f.State)
 						}
 					}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // restoreEarly restores a flow that did not relay yet. It begins again at its stage when all flows are restored:
@@ -24,7 +25,7 @@ func (s *streams) restoreEarly(f *streamFlow, r ledger.Record) {
 }
 
 // beginSome begins some of the restored flows that did not relay yet again, and reports whether there are more.
-func (s *streams) beginSome(result *Restored) (more bool) {
+func (s *streams) beginSome(result *hold.Restored) (more bool) {
 	for range restoreBurst {
 		if s.restored.len() == 0 {
 			return false
@@ -36,7 +37,7 @@ func (s *streams) beginSome(result *Restored) (more bool) {
 		}
 		s.keep.turn.Begin(f.slot, f.gen)
 		if e := s.begin(f); e != 0 {
-			result.Lost[LossResources]++
+			result.Lost.Add(hold.LossResources, 1)
 			s.end(f, CauseCrashed, e)
 		} else {
 			result.Flows++

@@ -4,6 +4,8 @@ import (
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/hold"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // restore continues a flow of an earlier process, or ends it.
@@ -12,7 +14,7 @@ func (s *streams) restore(x *earlierFlow, t *restorer) {
 	f := s.slab.TakeAt(x.ref)
 	if f == nil {
 		s.keep.abandon(x)
-		t.result.Lost[LossInconsistent]++
+		t.result.Lost.Add(hold.LossInconsistent, 1)
 		return
 	}
 	f.init(s, x.ref, s.loop.Now)
@@ -44,15 +46,15 @@ func (s *streams) restore(x *earlierFlow, t *restorer) {
 	loss := s.restoreFlow(f, x, t)
 	final, early := r.State() == recordFinal, r.State() == recordEarly
 	switch {
-	case loss != losses || final:
+	case loss != notLost || final:
 	case !early:
 		loss = s.restoreHalves(f, r, t)
 	case f.listener == nil: // a pair relays from its beginning
-		loss = LossInconsistent
+		loss = hold.LossInconsistent
 	}
-	if loss != losses {
-		t.result.Lost[loss]++
-		if loss == LossHook || loss == LossListener {
+	if loss != notLost {
+		t.result.Lost.Add(loss, 1)
+		if loss == hold.LossHook || loss == hold.LossListener {
 			f.cfg = &noHooks // nobody knows the flow
 		}
 		s.endLost(f, r, CauseCrashed)
@@ -68,7 +70,7 @@ func (s *streams) restore(x *earlierFlow, t *restorer) {
 		return
 	}
 	if e := s.goOn(f, r); e != 0 {
-		t.result.Lost[LossResources]++
+		t.result.Lost.Add(hold.LossResources, 1)
 		s.end(f, CauseCrashed, e)
 		return
 	}
@@ -80,26 +82,26 @@ func (s *streams) restore(x *earlierFlow, t *restorer) {
 var noHooks ListenConfig
 
 // restoreFlow restores all of a flow but its halves.
-func (s *streams) restoreFlow(f *streamFlow, x *earlierFlow, t *restorer) Loss {
+func (s *streams) restoreFlow(f *streamFlow, x *earlierFlow, t *restorer) hold.Loss {
 	r, flags := x.record, x.record.Flags()
 	if flags&recordDamaged != 0 {
-		return LossInconsistent
+		return hold.LossInconsistent
 	}
 	if deadly(r) {
-		return LossRepeated
+		return hold.LossRepeated
 	}
 	m, err := s.readRecord(&f.Flow, r)
 	if err != nil {
-		return LossInconsistent
+		return hold.LossInconsistent
 	}
 	f.peer = m.peer.AddrPort
 	if flags&recordPair != 0 {
 		if t.cfg.Pair == nil {
-			return LossListener
+			return hold.LossListener
 		}
 		pair, err := t.cfg.Pair(m.name, &m.decoder)
 		if err != nil {
-			return LossListener
+			return hold.LossListener
 		}
 		f.timeouts, f.value = s.shareTimeouts(&pair.Timeouts), pair.Value
 		pair.Name = m.name
@@ -107,15 +109,15 @@ func (s *streams) restoreFlow(f *streamFlow, x *earlierFlow, t *restorer) Loss {
 	} else {
 		l := t.listener(m.name)
 		if l == nil {
-			return LossListener
+			return hold.LossListener
 		}
 		f.inherit(l)
 		if flags&recordStale != 0 {
-			return LossHook
+			return hold.LossHook
 		}
 		if decode := f.cfg.Hooks.Decode; decode != nil {
 			if decode(&f.Flow, &m.decoder) != nil {
-				return LossHook
+				return hold.LossHook
 			}
 		}
 	}
@@ -128,31 +130,31 @@ func (s *streams) restoreFlow(f *streamFlow, x *earlierFlow, t *restorer) Loss {
 	builtin := flags&(recordEcho|recordDiscard) != 0 || r.State() == recordEarly
 	switch {
 	case r.State() == recordFinal && r.Crashes() < crashesMost:
-		return losses
+		return notLost
 	case x.fds == nil && flags&recordHeld == 0:
-		return LossUnsettled
+		return hold.LossUnsettled
 	case r.Crashes() >= crashesMost:
-		return LossRepeated
+		return hold.LossRepeated
 	case x.fds == nil, !builtin && len(x.fds) < 2:
-		return LossDescriptors
+		return hold.LossDescriptors
 	}
 	f.echo = flags&recordEcho != 0
 	f.half[up].Sink = flags&recordDiscard != 0
-	return losses
+	return notLost
 }
 
 // restoreHalves restores what the halves hold.
-func (s *streams) restoreHalves(f *streamFlow, r ledger.Record, t *restorer) Loss {
+func (s *streams) restoreHalves(f *streamFlow, r ledger.Record, t *restorer) hold.Loss {
 	if r.Flags()&recordOdd != 0 {
 		for side := range f.fd {
 			if s.closedState(f, side) {
 				for h := range f.half {
 					s.restoreCounts(&f.half[h], r.Half(h))
 				}
-				return losses // goOn finds that it was reset
+				return notLost // goOn finds that it was reset
 			}
 		}
-		return LossInconsistent
+		return hold.LossInconsistent
 	}
 	var bytes int64
 	for h := range f.half {
@@ -171,11 +173,11 @@ func (s *streams) restoreHalves(f *streamFlow, r ledger.Record, t *restorer) Los
 		if p := rec.Pipe(); p > 0 && s.env.Pipes != nil {
 			n, ok := s.env.Pipes.Queued(p - 1)
 			if !ok {
-				return LossDescriptors
+				return hold.LossDescriptors
 			}
 			if held.Piped = n; n > 0 {
 				if held.Pipe = s.env.Pipes.Lease(p - 1); held.Pipe == nil {
-					return LossDescriptors // another loop's flow names it, too
+					return hold.LossDescriptors // another loop's flow names it, too
 				}
 			}
 		}
@@ -191,7 +193,7 @@ func (s *streams) restoreHalves(f *streamFlow, r ledger.Record, t *restorer) Los
 		}
 		half.Restore(in, out, rec.Spliced(), held)
 		if int64(held.Rest) != rest || rest > 0 && held.Block == nil {
-			return LossInconsistent
+			return hold.LossInconsistent
 		}
 		rec.SetPipe(0)
 		if held.Piped > 0 {
@@ -203,7 +205,7 @@ func (s *streams) restoreHalves(f *streamFlow, r ledger.Record, t *restorer) Los
 		t.result.Holding++
 		t.result.Bytes += bytes
 	}
-	return losses
+	return notLost
 }
 
 // restoreCounts restores what a half has moved. What it held is nobody's any more.
@@ -347,6 +349,8 @@ func (s *streams) balanceStats() {
 	st.BytesDropped += max(bytes, 0)
 	d := &st.Datagrams
 	lost := d.Received - d.Sent
-	lost -= d.Dropped.Total()
-	d.Dropped[DropCrashed] += max(lost, 0)
+	for _, n := range d.Dropped {
+		lost -= n
+	}
+	d.Dropped[stats.DropCrashed] += max(lost, 0)
 }

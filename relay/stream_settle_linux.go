@@ -4,6 +4,7 @@ import (
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // keepLater has a flow settled when it is time, if it can outlive the process.
@@ -61,7 +62,7 @@ func (s *streams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
 	} else if f.fd[sideUpstream] < 0 {
 		flags |= recordDiscard
 	}
-	name, encode := "", (func(*Encoder))(nil)
+	name, encode := "", (func(*hold.Encoder))(nil)
 	if pair := s.pairs[slot]; pair.name != "" {
 		flags |= recordPair
 		name, encode = pair.name, pair.encode

@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // eachSecure runs a behaviour with each side whose TLS begins or ends here: its end, with a socket that takes little at
@@ -174,7 +175,7 @@ func TestTLSLastFlight(t *testing.T) {
 			}()
 			eventually(t, "the flow is queued", func() bool {
 				all := list(r.e)
-				return len(all) == 1 && all[0].State == StateQueued
+				return len(all) == 1 && all[0].State == stats.StateQueued
 			})
 			close(held.after)
 			if err := <-done; err != nil {

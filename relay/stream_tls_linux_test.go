@@ -14,6 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // Both directions carry every byte, whatever its pieces, and each ends by itself.
@@ -41,7 +42,7 @@ func TestTLS(t *testing.T) {
 						if rec.Up.Written != size || rec.Down.Written != 2*size || rec.Up.Path != PathCopy || rec.Up.Why != WhyTLS {
 							t.Errorf("%+v", rec)
 						}
-						for _, d := range []*TLS{rec.ClientTLS, rec.UpstreamTLS} {
+						for _, d := range []*stats.TLS{rec.ClientTLS, rec.UpstreamTLS} {
 							if d != nil && (d.Version != version || d.CipherSuite == 0 || d.ServerName != "test.example" || d.Protocol != "test" ||
 								d.Received <= size || d.Sent <= size || d.Handshake <= 0) {
 								t.Errorf("%+v", d)
@@ -286,7 +287,7 @@ func TestTLSHandshakeStops(t *testing.T) {
 				c.Close()
 			case "is killed":
 				r.e.Flows(func(all []FlowInfo) bool {
-					if len(all) == 1 && all[0].State != StateHandshake {
+					if len(all) == 1 && all[0].State != stats.StateHandshake {
 						t.Errorf("state %s", all[0].State)
 					}
 					for _, f := range all {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // textual is what each named value can do.
@@ -33,7 +34,7 @@ func TestText(t *testing.T) {
 		WhyNone: "", WhySmall: "small reads", WhyOff: "switched off", WhyPipes: "no pipe", WhyKernel: "refused by the kernel",
 		WhyBuiltin: "built-in end", WhySingle: "single datagrams",
 		Network(0): "", TCP: "tcp", Unix: "unix", Echo: "echo", Discard: "discard", UDP: "udp", Unixgram: "unixgram",
-		DropFull: "full", DropEnded: "ended",
+		stats.DropFull: "full", stats.DropEnded: "ended",
 		Addr{}:                                  "",
 		Addr{Network: TCP, AddrPort: ip}:        "tcp://[2001:db8::1]:53",
 		Addr{Network: UDP, AddrPort: ip}:        "udp://[2001:db8::1]:53",
@@ -67,7 +68,7 @@ func TestText(t *testing.T) {
 
 // TestUnknownText: what has no name is called unknown, which names nothing.
 func TestUnknownText(t *testing.T) {
-	for _, v := range []textual{Cause(200), Path(200), Why(200), Network(200), Drop(200)} {
+	for _, v := range []textual{Cause(200), Path(200), Why(200), Network(200), stats.Drop(200)} {
 		if v.String() != "unknown" {
 			t.Errorf("%T 200 is %q", v, v.String())
 		}
@@ -159,7 +160,7 @@ func TestRecordText(t *testing.T) {
 // TestLoggedAsText: slog's handler for text shows names as well.
 func TestLoggedAsText(t *testing.T) {
 	var b bytes.Buffer
-	slog.New(slog.NewTextHandler(&b, bare)).Info("m", "cause", CauseClientReset, "path", PathGSO, "why", WhySingle, "network", UDP, "drop", DropTooBig, "addr", Addr{Network: Echo})
+	slog.New(slog.NewTextHandler(&b, bare)).Info("m", "cause", CauseClientReset, "path", PathGSO, "why", WhySingle, "network", UDP, "drop", stats.DropTooBig, "addr", Addr{Network: Echo})
 	if want := `msg=m cause=client-reset path=gso why="single datagrams" network=udp drop=too-big addr=echo:` + "\n"; b.String() != want {
 		t.Errorf("logged as %s", b.String())
 	}

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"log/slog"
-	"time"
 
 	"github.com/penstock/penstock/internal/enum"
 )
@@ -29,17 +28,3 @@ func (s *Side) UnmarshalText(text []byte) error { return enum.Set(s, "side", sid
 
 // LogValue returns the side's name. It implements [slog.LogValuer].
 func (s Side) LogValue() slog.Value { return slog.StringValue(s.String()) }
-
-// TLS describes the TLS connection of one side of a flow. What a [Transfer] counts of that side is what is
-// inside of the records.
-type TLS struct {
-	Version     uint16        // such as tls.VersionTLS13; 0 if there was no handshake that succeeded
-	CipherSuite uint16        // such as tls.TLS_AES_128_GCM_SHA256
-	ServerName  string        // that was asked for; empty: none was
-	Protocol    string        // that ALPN (RFC 7301) chose; empty: none
-	Resumed     bool          // an earlier session was resumed
-	Handshake   time.Duration // how long the handshake took
-	// Received and Sent count the bytes of the socket, those of the handshake and of the records' headers
-	// included.
-	Received, Sent int64
-}

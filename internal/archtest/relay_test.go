@@ -23,7 +23,7 @@ import (
 var relayLayers = map[string][]string{
 	"types":    {"flow", "listener"}, // hooks are given a Flow, which tells its listener
 	"loop":     {},                   // short names of package loop
-	"budget":   {"types"},            // DescriptorStats
+	"budget":   {},
 	"keep":     {"loop", "types"},
 	"flow":     {"loop", "budget", "keep", "types", "listener"},
 	"listener": {"flow", "budget", "keep", "types", "engine"}, // which owns it, and closes it
@@ -33,7 +33,7 @@ var relayLayers = map[string][]string{
 }
 
 // relayTypes are the files of the part "types".
-var relayTypes = []string{"addr", "answer", "cause", "counts", "datagram", "encode", "keep", "observe", "path", "proxyheader", "record", "relay", "stats", "tls"}
+var relayTypes = []string{"addr", "answer", "cause", "counters", "datagram", "keep", "observe", "path", "proxyheader", "record", "relay", "tls"}
 
 // relayRooms are the rooms of the parts that have some, from the top to the bottom: what is in a room
 // refers to its own room and to those below, never to one above.

@@ -93,7 +93,18 @@ var table = []rule{
 		"pool":         pooled,
 	}},
 	{pkg: "relay/overload"},
+	{pkg: "relay/stats", code: edges{
+		"internal/enum": named,
+		"pool":          "counters of buffers",
+	}},
+	{pkg: "relay/hold", code: edges{
+		"internal/enum":   named,
+		"internal/ledger": "whether this version can read what was held",
+		"relay/stats":     "how many flows were lost, by reason",
+	}},
 	{pkg: "relay", code: edges{
+		"relay/hold":         "what its owner gives it for flows that outlive the process, which may change",
+		"relay/stats":        "what it has counted, as its callers see it, which may change",
 		"relay/overload":     "what steers it while memory is short, which may change",
 		"internal/admission": "which new clients of datagram listeners begin flows",
 		"internal/enum":      named,
@@ -117,7 +128,8 @@ var table = []rule{
 	{pkg: "keeper", code: edges{
 		"internal/sys": kernel,
 	}, tests: edges{
-		"relay": "the example: an engine whose flows outlive the process",
+		"relay/hold": "the same: what it holds",
+		"relay":      "the example: an engine whose flows outlive the process",
 	}},
 
 	{pkg: "sandbox", code: edges{
@@ -169,6 +181,8 @@ var table = []rule{
 		"cmd/penstock/internal/xds":    "what the daemon does with a control plane",
 	}},
 	{pkg: "cmd/penstock/internal/app", code: edges{
+		"relay/hold":                        public,
+		"relay/stats":                       public,
 		"cmd/penstock/internal/account":     assembled,
 		"cmd/penstock/internal/admin":       assembled,
 		"cmd/penstock/internal/admit":       assembled,
@@ -240,7 +254,7 @@ var table = []rule{
 	}},
 	{pkg: "cmd/penstock/internal/saved", code: edges{
 		"cmd/penstock/internal/counts": shared,
-		"relay":                        "counters of the engine that are not in memory that outlives the process",
+		"relay/stats":                  "counters of the engine that are not in memory that outlives the process",
 	}},
 	{pkg: "cmd/penstock/internal/cli", code: edges{
 		"cmd/penstock/internal/spec": shared,
@@ -268,6 +282,7 @@ var table = []rule{
 		"github.com/alecthomas/kong":            "the grammar that pages and completion are made from",
 	}},
 	{pkg: "cmd/penstock/internal/hooks", code: edges{
+		"relay/hold":                     "what hooks know of a flow goes to the next worker",
 		"cmd/penstock/internal/spec":     shared,
 		"cmd/penstock/internal/logs":     "the daemon's own log has a line for each flow, if it is asked for",
 		"cmd/penstock/internal/account":  "each flow is counted and recorded",
@@ -289,6 +304,8 @@ var table = []rule{
 		"relay":                          public,
 	}},
 	{pkg: "cmd/penstock/internal/keeping", code: edges{
+		"relay":                             public,
+		"relay/stats":                       public,
 		"cmd/penstock/internal/spec":        shared,
 		"cmd/penstock/internal/api":         shared,
 		"cmd/penstock/internal/counts":      shared,
@@ -306,7 +323,7 @@ var table = []rule{
 		"cmd/penstock/internal/logs":        "whether a person watches, as the keeper's log has it then",
 		"sandbox":                           public,
 		"keeper":                            public,
-		"relay":                             public,
+		"relay/hold":                        public,
 	}},
 	{pkg: "cmd/penstock/internal/sandboxed", code: edges{
 		"cmd/penstock/internal/spec":        shared,
@@ -442,6 +459,7 @@ var table = []rule{
 		"internal/testnet": "a server comes back at its address",
 	}},
 	{pkg: "cmd/penstock/internal/account", code: edges{
+		"relay/stats":                  "what is known of the TLS of a flow",
 		"cmd/penstock/internal/counts": shared,
 		"cmd/penstock/internal/spec":   shared,
 		"relay":                        public,
@@ -468,10 +486,12 @@ var table = []rule{
 		"github.com/chromedp/cdproto/runtime":   "as for cdp",
 	}},
 	{pkg: "cmd/penstock/internal/admin", code: edges{
-		"cmd/penstock/internal/account":                             "metrics show its counters as they are",
-		"relay":                                                     "metrics show the engine's counters as they are",
-		"cmd/penstock/internal/spec":                                shared,
-		"cmd/penstock/internal/api":                                 shared,
+		"relay/hold":                    "the reasons for which flows are lost",
+		"relay/stats":                   "metrics show the counters of the engine as they are",
+		"cmd/penstock/internal/account": "metrics show its counters as they are",
+		"relay":                         "metrics show the engine's counters as they are",
+		"cmd/penstock/internal/spec":    shared,
+		"cmd/penstock/internal/api":     shared,
 		"github.com/prometheus/client_golang/prometheus":            "the registry of what client_golang collects itself",
 		"github.com/prometheus/client_golang/prometheus/collectors": "metrics of the Go runtime and of the process",
 		"github.com/prometheus/common/expfmt":                       exposition,
@@ -510,7 +530,8 @@ var table = []rule{
 		"relay": "the networks of endpoints, and their URLs",
 	}},
 	{pkg: "cmd/penstock/internal/api", code: edges{
-		"relay": "addresses and their URLs",
+		"relay/stats": "the states of flows",
+		"relay":       "addresses and their URLs",
 	}},
 }
 

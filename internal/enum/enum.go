@@ -8,12 +8,15 @@ import (
 	"strings"
 )
 
-// Name returns the name of v, or "unknown" if it has none.
+// Unknown is the name of values that have none.
+const Unknown = "unknown"
+
+// Name returns the name of v, or [Unknown] if it has none.
 func Name[T ~uint8](names []string, v T) string {
 	if int(v) < len(names) {
 		return names[v]
 	}
-	return "unknown"
+	return Unknown
 }
 
 // Set sets *v to the value that text names. On an error, *v is unchanged; the error lists the names

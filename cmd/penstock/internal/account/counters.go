@@ -262,7 +262,7 @@ type Point struct {
 	Key
 	Begun                        int64                  // flows that began in this series
 	MovedIn                      int64                  // flows that moved here from other series, minus those that moved away
-	Ended                        [relay.NumCauses]int64 // ended flows, by cause
+	Ended                        [numCauses]int64       // ended flows, by cause
 	EndedUnknown                 int64                  // ended flows, by causes that only another version knows
 	Reasons                      [spec.NumReasons]int64 // ended flows, by the daemon's reason if it had one
 	Attempts                     int64                  // attempts to connect

@@ -17,6 +17,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 func line(t testing.TB, format string, e *Entry) string {
@@ -32,11 +33,11 @@ func TestGoldenLines(t *testing.T) {
 	empty := &Entry{}
 	hostile := &Entry{SNI: "a\"b\\c\n}\x00\x1b\x7f\u0085é\xff", Record: relay.Record{Err: errors.New("line\r\nline")}}
 	secured := &Entry{Identity: Identity{Subject: "CN=ops,O=Example", Names: "spiffe://example.org/ops,ops.example", Serial: "1f"}, Record: relay.Record{
-		ClientTLS:   &relay.TLS{Version: tls.VersionTLS13, CipherSuite: tls.TLS_AES_128_GCM_SHA256, Protocol: "h2", Resumed: true, Handshake: 2 * time.Millisecond, Received: 100, Sent: 200},
-		UpstreamTLS: &relay.TLS{Version: tls.VersionTLS12, CipherSuite: tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, Handshake: 3 * time.Millisecond, Received: 30, Sent: 40},
+		ClientTLS:   &stats.TLS{Version: tls.VersionTLS13, CipherSuite: tls.TLS_AES_128_GCM_SHA256, Protocol: "h2", Resumed: true, Handshake: 2 * time.Millisecond, Received: 100, Sent: 200},
+		UpstreamTLS: &stats.TLS{Version: tls.VersionTLS12, CipherSuite: tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, Handshake: 3 * time.Millisecond, Received: 30, Sent: 40},
 	}}
 	asked := &Entry{StartTLS: "request"}
-	failed := &Entry{Record: relay.Record{ClientTLS: &relay.TLS{Received: 5}}}
+	failed := &Entry{Record: relay.Record{ClientTLS: &stats.TLS{Received: 5}}}
 	for _, c := range []struct {
 		format string
 		e      *Entry

@@ -103,7 +103,7 @@ func (s *Series) Attempt(err error) {
 func (s *Series) End(e *Entry) {
 	s = s.current()
 	w := s.words
-	if int(e.Cause) < relay.NumCauses {
+	if int(e.Cause) < numCauses {
 		w[endedAt+int(e.Cause)].Add(1)
 	}
 	if e.Reason > spec.ReasonNone && e.Reason < spec.NumReasons {
@@ -147,7 +147,7 @@ func (s *Series) open() int64 { return s.table.open(s.row.Words()) }
 // open returns the number of open flows by the words of a series.
 func (c *Counters) open(words []atomic.Int64) int64 {
 	n := words[begunAt].Load() + words[movedInAt].Load() - words[movedOutAt].Load() - c.endedUnknown(words)
-	for i := range relay.NumCauses {
+	for i := range numCauses {
 		n -= words[endedAt+i].Load()
 	}
 	return n

@@ -5,13 +5,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // Fields of the TLS of one side of a flow. A side without TLS, or whose handshake failed, has none of them but the bytes of the socket.
 
 // appendTLSVersion appends a version as 1.2 or 1.3.
-func appendTLSVersion(b []byte, t *relay.TLS) []byte {
+func appendTLSVersion(b []byte, t *stats.TLS) []byte {
 	if t == nil || t.Version == 0 {
 		return b
 	}
@@ -19,28 +19,28 @@ func appendTLSVersion(b []byte, t *relay.TLS) []byte {
 }
 
 // appendCipher appends a cipher suite as IANA names it.
-func appendCipher(b []byte, t *relay.TLS) []byte {
+func appendCipher(b []byte, t *stats.TLS) []byte {
 	if t == nil || t.CipherSuite == 0 {
 		return b
 	}
 	return append(b, tls.CipherSuiteName(t.CipherSuite)...)
 }
 
-func appendProtocol(b []byte, t *relay.TLS) []byte {
+func appendProtocol(b []byte, t *stats.TLS) []byte {
 	if t == nil {
 		return b
 	}
 	return append(b, t.Protocol...)
 }
 
-func appendResumed(b []byte, t *relay.TLS) []byte {
+func appendResumed(b []byte, t *stats.TLS) []byte {
 	if t == nil || t.Version == 0 {
 		return b
 	}
 	return strconv.AppendBool(b, t.Resumed)
 }
 
-func appendHandshake(b []byte, t *relay.TLS) []byte {
+func appendHandshake(b []byte, t *stats.TLS) []byte {
 	if t == nil {
 		return b
 	}
@@ -48,7 +48,7 @@ func appendHandshake(b []byte, t *relay.TLS) []byte {
 }
 
 // appendWire appends the bytes that the socket received or sent, those of records and handshakes included.
-func appendWire(b []byte, t *relay.TLS, received bool) []byte {
+func appendWire(b []byte, t *stats.TLS, received bool) []byte {
 	switch {
 	case t == nil:
 		return b

@@ -11,6 +11,9 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
+// numCauses is the number of causes by which a flow can end, and of CauseNone.
+const numCauses = int(relay.CauseNoPorts) + 1
+
 // The words of a series. Their names, not their places, are what another version knows them by.
 const (
 	begunAt = iota
@@ -23,7 +26,7 @@ const (
 )
 
 const (
-	reasonsAt   = endedAt + relay.NumCauses
+	reasonsAt   = endedAt + numCauses
 	upAt        = reasonsAt + int(spec.NumReasons)
 	downAt      = upAt + directionWords
 	connectAt   = downAt + directionWords
@@ -83,7 +86,7 @@ func Layout() counts.Layout {
 	names := make([]string, 0, seriesWords)
 	add := func(list ...string) { names = append(names, list...) }
 	add("begun", "moved-in", "moved-out", "attempts", "failures", "retries")
-	for i := range relay.NumCauses {
+	for i := range numCauses {
 		add(endedPrefix + relay.Cause(i).String())
 	}
 	for i := range spec.NumReasons {

@@ -11,10 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/penstock/penstock/relay/stats"
 	dto "github.com/prometheus/client_model/go"
 	yaml "go.yaml.in/yaml/v4"
-
-	"github.com/penstock/penstock/relay"
 )
 
 var update = flag.Bool("update", false, "write the table of docs/metrics.md")
@@ -52,7 +51,7 @@ func TestDropsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for d := range relay.Drop(relay.NumDrops) {
+	for d := range (stats.Counts[stats.Drop]{}).All() {
 		if strings.Count(string(text), "\n| `"+d.String()+"` | ") != 1 {
 			t.Errorf("docs/metrics.md does not say what %s is", d)
 		}

@@ -10,13 +10,15 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/hold"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // state is what the metrics of one scrape are made of.
 type state struct {
 	api.Status
 	Counters
-	total     relay.LoopStats
+	total     stats.Loop
 	listeners []api.Listener
 	groups    []api.Group
 }
@@ -330,14 +332,14 @@ var metricSets = []anySet{
 		if s.Keeper == nil {
 			return
 		}
-		for l := range relay.NumLosses {
+		for l := range (stats.Counts[hold.Loss]{}).All() {
 			n := int64(0)
 			for _, lost := range s.Keeper.Total.Lost {
-				if lost.Reason == relay.Loss(l).String() {
+				if lost.Reason == l.String() {
 					n = lost.Count
 				}
 			}
-			yield(&count{n}, labelValues{relay.Loss(l).String()})
+			yield(&count{n}, labelValues{l.String()})
 		}
 	}, metrics: []metric[count]{
 		counter("penstock_keeper_lost_flows_total", "Flows that ended with their worker, by reason; see docs/upgrades.md.", (*count).value),

@@ -7,7 +7,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
-	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // Observer reports live state.
@@ -97,7 +97,7 @@ type Source interface {
 // Counters are numbers that only metrics show, or that they show in more detail.
 type Counters struct {
 	Points                 []account.Point // the flows, by listener, route, group and member
-	Engine                 relay.Stats
+	Engine                 stats.Engine
 	Reloads, FailedReloads int64
 	Logs                   []LogCounters
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // synthetic is a source that no engine is behind: so many flows, of which every
@@ -109,10 +110,10 @@ func (s *synthetic) Counters() Counters {
 	h := account.Histogram{Bounds: bounds, Count: 15, Sum: 20 * time.Second}
 	copy(h.Counts[:], []int64{1, 2, 3, 4, 5})
 	c := Counters{
-		Engine: relay.Stats{PipesOpen: 4, PipesLeased: 2, PipesMax: 256, PipesRefused: 1, Loops: []relay.LoopStats{{AcceptErrors: 2, AcceptPauses: 1, BytesSpliced: 1 << 39, BytesDropped: 3}}},
+		Engine: stats.Engine{PipesOpen: 4, PipesLeased: 2, PipesMax: 256, PipesRefused: 1, Loops: []stats.Loop{{AcceptErrors: 2, AcceptPauses: 1, BytesSpliced: 1 << 39, BytesDropped: 3}}},
 		Logs:   []LogCounters{{"log", 0, 5}, {"access", 7, 0}}, Reloads: 3, FailedReloads: 1,
 	}
-	c.Engine.Loops[0].Datagrams = relay.DatagramStats{Lost: 3, Runs: 6, SuperPackets: 5, ICMPErrors: 4, Fallbacks: 2, BytesHeld: 100}
+	c.Engine.Loops[0].Datagrams = stats.Datagrams{Lost: 3, Runs: 6, SuperPackets: 5, ICMPErrors: 4, Fallbacks: 2, BytesHeld: 100}
 	c.Engine.Buffers.Classes = slices.Grow(c.Engine.Buffers.Classes, 1)[:1]
 	for i := range s.members {
 		p := account.Point{Key: account.Key{Listener: "web", Route: "default", Group: "backends", Member: memberName(i)}, Begun: 14}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // Addr is the address of one side of a flow. Its text is a URL as in the configuration, "unix:" or
@@ -12,7 +13,7 @@ import (
 type Addr = relay.Addr
 
 // FlowStates are the values of Flow.State.
-var FlowStates = []string{string(relay.StateSniffing), string(relay.StateHandshake), string(relay.StateQueued), string(relay.StateConnecting), string(relay.StateRelaying)}
+var FlowStates = []string{string(stats.StateSniffing), string(stats.StateHandshake), string(stats.StateQueued), string(stats.StateConnecting), string(stats.StateRelaying)}
 
 // Flow is one open flow.
 type Flow struct {

@@ -18,6 +18,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // checkAdmin returns an error if somebody else has a port that the next worker is to listen on: it would go on without.
@@ -122,7 +123,7 @@ func (d *daemon) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
 		return api.FlowDetail{}, false
 	}
 	out := api.FlowDetail{
-		Flow: flowOf(&f.FlowInfo), Loop: f.Loop, Local: f.Local, Attempts: f.Attempts,
+		Flow: flowOf(&f), Loop: f.Loop, Local: f.Local, Attempts: f.Attempts,
 		Peer: f.Peer, Connect: f.Connect.Seconds(), FirstByte: f.FirstByte.Seconds(), Queued: f.Queued.Seconds(),
 		ClientTCP: tcpInfo(f.ClientTCP), UpstreamTCP: tcpInfo(f.UpstreamTCP),
 	}
@@ -141,7 +142,7 @@ func (d *daemon) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
 	return out, true
 }
 
-func tlsShown(t *relay.TLS) *api.TLS {
+func tlsShown(t *stats.TLS) *api.TLS {
 	if t == nil {
 		return nil
 	}
@@ -152,7 +153,7 @@ func tlsShown(t *relay.TLS) *api.TLS {
 	return out
 }
 
-func tcpInfo(t *relay.TCPInfo) *api.TCPInfo {
+func tcpInfo(t *stats.TCPInfo) *api.TCPInfo {
 	if t == nil {
 		return nil
 	}

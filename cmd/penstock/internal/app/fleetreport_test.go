@@ -137,7 +137,7 @@ func TestReportsWhileConfigurationsChange(t *testing.T) {
 
 // Whoever judges a canary knows each cause by which a flow can end: a new one needs a line in fleet/criteria.go.
 func TestCausesAreJudged(t *testing.T) {
-	for c := relay.CauseEnd; int(c) < relay.NumCauses; c++ {
+	for c := relay.CauseEnd; c.String() != "unknown"; c++ {
 		if !fleet.KnowsCause(c.String()) {
 			t.Errorf("the cause %v is neither judged nor known not to be", c)
 		}

@@ -14,13 +14,13 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/budget"
 	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
-	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // overload returns how close the daemon is to its limits. Each resource adds its rows here.
-func (d *daemon) overload(stats *relay.Stats) (o api.Overload) {
-	d.memoryOverload(&o, stats)
-	r, a := descriptorOverload(stats)
+func (d *daemon) overload(s *stats.Engine) (o api.Overload) {
+	d.memoryOverload(&o, s)
+	r, a := descriptorOverload(s)
 	o.Resources, o.Actions = append(o.Resources, r), append(o.Actions, a)
 	return o
 }
@@ -52,7 +52,7 @@ func (d *daemon) startBudget(e *spec.Engine) *budget.Controller {
 }
 
 // memoryOverload adds the rows of memory, if there is a limit.
-func (d *daemon) memoryOverload(o *api.Overload, stats *relay.Stats) {
+func (d *daemon) memoryOverload(o *api.Overload, e *stats.Engine) {
 	if d.memory.budget == nil {
 		return
 	}
@@ -68,8 +68,8 @@ func (d *daemon) memoryOverload(o *api.Overload, stats *relay.Stats) {
 	for a := range budget.Action(budget.NumActions) {
 		row := api.OverloadAction{Name: a.String(), Resource: resourceMemory, Threshold: a.Threshold(), Active: s.Active[a], Count: d.memory.counts[a].Load()}
 		if a == budget.NoDatagramFlows {
-			total := stats.Total()
-			row.Count = total.Datagrams.Dropped[relay.DropOverload]
+			total := e.Total()
+			row.Count = total.Datagrams.Dropped.Get(stats.DropOverload)
 		}
 		o.Actions = append(o.Actions, row)
 	}

@@ -2,12 +2,12 @@ package app
 
 import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
-	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // descriptorOverload returns the rows of descriptors. Clients may have to wait at less
 // than 1, because a part is for datagram flows alone.
-func descriptorOverload(s *relay.Stats) (api.OverloadResource, api.OverloadAction) {
+func descriptorOverload(s *stats.Engine) (api.OverloadResource, api.OverloadAction) {
 	d := &s.Descriptors
 	r := api.OverloadResource{Name: "descriptors", Limit: d.Limit - d.Reserved, Use: d.InUse, Source: "RLIMIT_NOFILE"}
 	if r.Limit > 0 {

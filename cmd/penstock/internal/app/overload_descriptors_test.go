@@ -3,11 +3,11 @@ package app
 import (
 	"testing"
 
-	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 func TestDescriptorOverload(t *testing.T) {
-	s := relay.Stats{LoopsPaused: 1, Descriptors: relay.DescriptorStats{Limit: 256, InUse: 240, Reserved: 16, Waits: 7, LoopsPaused: 1}}
+	s := stats.Engine{LoopsPaused: 1, Descriptors: stats.Descriptors{Limit: 256, InUse: 240, Reserved: 16, Waits: 7, LoopsPaused: 1}}
 	r, a := descriptorOverload(&s)
 	if r.Limit != 240 || r.Use != 240 || r.Pressure != 1 || !a.Active || a.Count != 7 || a.Resource != r.Name {
 		t.Errorf("%+v, %+v", r, a)
@@ -20,7 +20,7 @@ func TestDescriptorOverload(t *testing.T) {
 	if _, a := descriptorOverload(&s); !a.Active {
 		t.Errorf("not active, though clients wait, because the rest is for datagrams: %+v", a)
 	}
-	if r, _ := descriptorOverload(&relay.Stats{}); r.Pressure != 0 {
+	if r, _ := descriptorOverload(&stats.Engine{}); r.Pressure != 0 {
 		t.Errorf("nothing is measured: %+v", r)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
 	"github.com/penstock/penstock/cmd/penstock/internal/logs"
-	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // saveInterval is the least time between two savings.
@@ -76,7 +76,7 @@ func (d *daemon) saveState(sources int) {
 }
 
 // reportValues reports what is not counted in memory that outlives the process, and returns it.
-func (d *daemon) reportValues(s relay.Stats) (relay.Stats, []admin.LogCounters) {
+func (d *daemon) reportValues(s stats.Engine) (stats.Engine, []admin.LogCounters) {
 	own, access := d.hooks.Accounting.Dropped()
 	return d.keeping.Values.ContinueEngine(s), []admin.LogCounters{{Name: "log", Dropped: own, LeftOut: d.keeping.Values.GoOn("log.left-out", logs.LeftOut(d.log.Logger))}, {Name: "access", Dropped: access}}
 }

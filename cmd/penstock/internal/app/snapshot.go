@@ -18,6 +18,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // The admin server asks the daemon.
@@ -71,7 +72,7 @@ func (d *snapshot) Status() api.Status {
 }
 
 // drops returns the numbers of dropped datagrams that are not 0.
-func drops(d *relay.DatagramStats) (list []api.DatagramDrop) {
+func drops(d *stats.Datagrams) (list []api.DatagramDrop) {
 	for reason, n := range d.Dropped.All() {
 		if n > 0 {
 			list = append(list, api.DatagramDrop{Reason: reason.String(), Count: n})

@@ -4,12 +4,12 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // No field that the API shows of a socket is left zero.
 func TestTCPInfo(t *testing.T) {
-	var in relay.TCPInfo
+	var in stats.TCPInfo
 	v := reflect.ValueOf(&in).Elem()
 	for i := range v.NumField() {
 		switch f := v.Field(i); f.Kind() {

@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // handOverTimeout bounds how long a worker takes to make room for another one. If it takes longer, the
@@ -40,8 +41,8 @@ func (d *daemon) restore() error {
 	// among those that Settle has counted, with the flows that were not settled.
 	undecoded := int64(r.TotalLost()) - (d.hooks.Reentered() - int64(r.Flows+r.Ended))
 	tls, unsettled := d.hooks.TLS.Settle(max(0, crashed-max(0, undecoded)))
-	r.Lost[relay.LossTLS] += tls
-	r.Lost[relay.LossUnsettled] += unsettled
+	r.Lost.Add(hold.LossTLS, tls)
+	r.Lost.Add(hold.LossUnsettled, unsettled)
 	w := api.WorkerStart{
 		Time: time.Now(), Reason: k.Started().Reason.String(), Cause: cause, Version: version(),
 		Pause:         k.Start().Downtime.Seconds(),

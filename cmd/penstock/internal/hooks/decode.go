@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/starttls"
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // An encodedFlow is what encode has encoded of a flow, before it is looked up by name in the running
@@ -24,14 +25,14 @@ type encodedFlow struct {
 }
 
 // decode is the hook that gives its state to a flow of an earlier worker.
-func (h *Hooks) decode(f *relay.Flow, dec *relay.Decoder) error {
+func (h *Hooks) decode(f *relay.Flow, dec *hold.Decoder) error {
 	p, e := &State{}, encodedFlow{}
 	if err := e.decode(dec, p); err != nil {
 		return err
 	}
 	if e.flags&encodedUpstream != 0 {
 		if f.Upstream() == nil {
-			return relay.ErrEncoding
+			return hold.ErrEncoding
 		}
 		e.member = *f.Upstream()
 	}
@@ -39,7 +40,7 @@ func (h *Hooks) decode(f *relay.Flow, dec *relay.Decoder) error {
 }
 
 // decode reads what encode has encoded; what needs no configuration is set in p.
-func (e *encodedFlow) decode(dec *relay.Decoder, p *State) (err error) {
+func (e *encodedFlow) decode(dec *hold.Decoder, p *State) (err error) {
 	e.flags = dec.Uint()
 	e.source, e.admission = dec.Uint(), dec.Uint()
 	e.Names = Names{dec.String(), dec.String(), dec.String(), dec.String()}
@@ -78,7 +79,7 @@ func (e *encodedFlow) decode(dec *relay.Decoder, p *State) (err error) {
 	}
 	if e.flags&encodedStart != 0 {
 		if p.start = start(min(dec.Uint(), uint64(startClear)+1)); p.start > startClear {
-			return relay.ErrEncoding
+			return hold.ErrEncoding
 		}
 	}
 	p.connected = e.flags&encodedConnected != 0
@@ -87,7 +88,7 @@ func (e *encodedFlow) decode(dec *relay.Decoder, p *State) (err error) {
 
 // decodeRemoved is the inverse of encodeRemoved.
 func decodeRemoved(text string) (r spec.Removed, err error) {
-	dec := relay.NewDecoder([]byte(text))
+	dec := hold.NewDecoder([]byte(text))
 	r.What = dec.String()
 	r.After, r.Jitter = time.Duration(dec.Uint()), time.Duration(dec.Uint())
 	return r, dec.Err()

@@ -6,6 +6,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // A flow that outlives its worker travels as names: the next worker may have another configuration,
@@ -30,14 +31,14 @@ const (
 const maxEncodedALPN = 512
 
 // encode is the hook that encodes what the daemon knows of a flow.
-func (h *Hooks) encode(f *relay.Flow, e *relay.Encoder) {
+func (h *Hooks) encode(f *relay.Flow, e *hold.Encoder) {
 	if p, ok := f.Value().(*State); ok {
 		p.encode(e, f.Upstream())
 	}
 }
 
 // encode is the inverse of encodedFlow.decode. upstream is that of the flow; nil: it has none.
-func (p *State) encode(e *relay.Encoder, upstream *relay.Addr) {
+func (p *State) encode(e *hold.Encoder, upstream *relay.Addr) {
 	// A few bytes more take twice the memory: most flows have only what fits into their record.
 	hello, header, series := p.hello.Load(), p.header, p.series.Load()
 	if p.connected {
@@ -110,24 +111,24 @@ func (p *State) encode(e *relay.Encoder, upstream *relay.Addr) {
 // encodeRemoved returns what happens to the flows of a route that a reload removes, as a string that its
 // flows share.
 func encodeRemoved(r spec.Removed) string {
-	var e relay.Encoder
+	var e hold.Encoder
 	e.String(r.What)
 	e.Uint(uint64(r.After))
 	e.Uint(uint64(r.Jitter))
 	return string(e.Encoded())
 }
 
-func encodeAddr(e *relay.Encoder, a *relay.Addr) {
+func encodeAddr(e *hold.Encoder, a *relay.Addr) {
 	text, _ := a.AppendText(nil)
 	e.Bytes(text)
 }
 
-func decodeAddr(dec *relay.Decoder) (a relay.Addr, err error) {
+func decodeAddr(dec *hold.Decoder) (a relay.Addr, err error) {
 	return a, a.UnmarshalText(dec.Bytes())
 }
 
 // encodeHeader encodes a PROXY header as it would be sent: in version 2, which has room for all of it.
-func encodeHeader(e *relay.Encoder, h *admit.Header) {
+func encodeHeader(e *hold.Encoder, h *admit.Header) {
 	again := *h
 	again.Version = 2
 	b, err := again.Append(nil)
@@ -138,14 +139,14 @@ func encodeHeader(e *relay.Encoder, h *admit.Header) {
 	e.Bytes(b)
 }
 
-func decodeHeader(dec *relay.Decoder) (*admit.Header, error) {
+func decodeHeader(dec *hold.Decoder) (*admit.Header, error) {
 	version := dec.Uint()
 	h, _, more, err := admit.ParseProxy(slices.Clone(dec.Bytes()))
 	switch {
 	case err != nil:
 		return nil, err
 	case more:
-		return nil, relay.ErrEncoding
+		return nil, hold.ErrEncoding
 	}
 	h.Version = int(version)
 	return &h, nil

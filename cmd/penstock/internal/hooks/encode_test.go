@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // encodedFields says of each field of a State what becomes of it when the next worker decodes the flow.
@@ -51,15 +52,15 @@ func TestFlowEncoded(t *testing.T) {
 	}
 	code := func(p *State, to *relay.Addr) (*encodedFlow, *State) {
 		t.Helper()
-		var enc relay.Encoder
+		var enc hold.Encoder
 		p.encode(&enc, to)
 		for n := range len(enc.Encoded()) {
-			if new(encodedFlow).decode(relay.NewDecoder(enc.Encoded()[:n:n]), new(State)) == nil {
+			if new(encodedFlow).decode(hold.NewDecoder(enc.Encoded()[:n:n]), new(State)) == nil {
 				t.Errorf("%d bytes of %d are complete", n, len(enc.Encoded()))
 			}
 		}
 		e, q := new(encodedFlow), new(State)
-		if err := e.decode(relay.NewDecoder(enc.Encoded()), q); err != nil {
+		if err := e.decode(hold.NewDecoder(enc.Encoded()), q); err != nil {
 			t.Fatal(err)
 		}
 		return e, q

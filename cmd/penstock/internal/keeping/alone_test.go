@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
-	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // A process without a keeper may do with its link whatever one with a keeper does: nothing was left to it, nothing is kept of what it
@@ -25,7 +25,7 @@ func TestAlone(t *testing.T) {
 	if err := k.EnterBefore(); err != nil {
 		t.Error(err)
 	}
-	if k.KeepConfig(&spec.Keeper{}) != nil || k.Status(&relay.Stats{}) != nil || k.OOMScore() != nil || k.CountsMemory() != nil || k.Counters() == nil {
+	if k.KeepConfig(&spec.Keeper{}) != nil || k.Status(&stats.Engine{}) != nil || k.OOMScore() != nil || k.CountsMemory() != nil || k.Counters() == nil {
 		t.Error("there is something of a keeper")
 	}
 	if k.AddressesBefore() != nil || k.LayersBefore() != nil || len(k.SavedConfigs()) != 0 || len(k.EndedBefore().All) != 0 || !k.Before().Started.IsZero() {

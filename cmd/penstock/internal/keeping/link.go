@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/keeper"
-	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // A Link is a worker's connection to its keeper, with what the keeper holds for the daemon itself. What it
@@ -40,7 +40,7 @@ type Link struct {
 	lastConfigs   [][]byte
 	lastConfigErr error
 	early         []keeper.Item // what was there from the beginning; Held does not return it again
-	engine        []relay.Held
+	engine        []hold.Held
 	others        map[string]keeper.Item // by label: what is held for other parts of the daemon
 	counts        *counts.Memory         // of the counters
 
@@ -165,7 +165,7 @@ func (k *Link) holdFD(kind uint64, label string, fd int) error {
 }
 
 // KeepConfig returns the engine's configuration of what it keeps; nil: nothing.
-func (k *Link) KeepConfig(cfg *spec.Keeper) *relay.Keep {
+func (k *Link) KeepConfig(cfg *spec.Keeper) *hold.Keep {
 	if !k.Present() {
 		return nil
 	}
@@ -176,5 +176,5 @@ func (k *Link) KeepConfig(cfg *spec.Keeper) *relay.Keep {
 	if after == 0 {
 		after = -1 // at once
 	}
-	return &relay.Keep{After: after, Holder: k.Worker, Held: k.engine}
+	return &hold.Keep{After: after, Holder: k.Worker, Held: k.engine}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/keeper"
-	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // Connect returns the link to the keeper that has started this process, or if none has, that of a process without one. version
@@ -39,7 +39,7 @@ func Connect(version string) (*Link, error) {
 	k.early = k.Held()
 	for _, item := range k.early {
 		if item.Key[0]>>56 < kindDocument {
-			k.engine = append(k.engine, relay.Held{Key: item.Key, Label: item.Label, FDs: item.FDs})
+			k.engine = append(k.engine, hold.Held{Key: item.Key, Label: item.Label, FDs: item.FDs})
 		}
 	}
 	k.lastConfigs, k.lastConfigErr = previewDocument(k.early, labelConfig)
@@ -62,7 +62,7 @@ func (k *Link) takeItems() {
 	k.engine = nil
 	for _, item := range append(k.early, k.Held()...) {
 		if kind := item.Key[0] >> 56; kind < kindDocument {
-			k.engine = append(k.engine, relay.Held{Key: item.Key, Label: item.Label, FDs: item.FDs})
+			k.engine = append(k.engine, hold.Held{Key: item.Key, Label: item.Label, FDs: item.FDs})
 			continue
 		}
 		if len(item.FDs) == 0 {
@@ -140,7 +140,7 @@ func (k *Link) takeOver(cfg *spec.Config, log *slog.Logger) error {
 	if cfg.Source != "" {
 		info += ", configuration " + cfg.Source + ": good"
 	}
-	if err := relay.CheckHeld(k.engine); err != nil && !k.GoesOn() {
+	if err := hold.Check(k.engine); err != nil && !k.GoesOn() {
 		return err // the worker before still runs, and all flows would be lost
 	}
 	if err := k.Prepared(info); err != nil {

@@ -5,7 +5,7 @@ import (
 	"os"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
-	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // AddStart adds the start of this worker to the history, which the next one goes on with.
@@ -23,7 +23,7 @@ func (k *Link) saveHistory() {
 }
 
 // Status returns the state of the keeper for the API; nil: there is none.
-func (k *Link) Status(stats *relay.Stats) *api.Keeper {
+func (k *Link) Status(stats *stats.Engine) *api.Keeper {
 	if !k.Present() {
 		return nil
 	}

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/counts"
-	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // Values continue counters that begin at 0 in each process, and that are small or kept elsewhere: what
@@ -61,7 +61,7 @@ func (v *Values) LeftWord(name string) *atomic.Int64 {
 }
 
 // ContinueEngine continues the counters of the engine that are not in its own memory.
-func (v *Values) ContinueEngine(s relay.Stats) relay.Stats {
+func (v *Values) ContinueEngine(s stats.Engine) stats.Engine {
 	s.PipesRefused = v.GoOn("pipes.refused", s.PipesRefused)
 	for i := range s.Buffers.Classes {
 		c := &s.Buffers.Classes[i]

@@ -1,11 +1,11 @@
-package relay
+package hold
 
 import (
 	"encoding/binary"
 	"errors"
 )
 
-// MaxEncoded is the maximum number of bytes that Hooks.Encode may encode for one flow.
+// MaxEncoded is the maximum number of bytes that relay.Hooks.Encode may encode for one flow.
 // A flow with more does not outlive its process.
 const MaxEncoded = 4096
 
@@ -14,21 +14,27 @@ const MaxEncoded = 4096
 // string's length and its bytes.
 
 // Encoder encodes what a flow's hooks know of it, for the engine of another process; see
-// [Hooks]. What was encoded is decoded in the same order by a [Decoder], perhaps of
+// relay.Hooks. What was encoded is decoded in the same order by a [Decoder], perhaps of
 // another version of the program, which is why a version usually comes first. The zero
 // Encoder is ready to use.
 type Encoder struct {
 	buf     []byte
-	strings interner // nil: none
+	strings Strings // nil: none
 }
 
-// interner keeps strings that many flows share.
-type interner interface {
+// Strings keeps strings that many flows share.
+type Strings interface {
 	// Intern returns the number of s; false means that there is no room for it.
 	Intern(s string) (number uint32, ok bool)
 	// Text returns the string with that number.
 	Text(number uint32) (s string, ok bool)
 }
+
+// Share has strings encoded as numbers that s gives. An engine does so for its hooks.
+func (e *Encoder) Share(s Strings) { e.strings = s }
+
+// Reset forgets what was encoded.
+func (e *Encoder) Reset() { e.buf = e.buf[:0] }
 
 // Uint encodes a number.
 func (e *Encoder) Uint(v uint64) { e.buf = binary.AppendUvarint(e.buf, v) }
@@ -53,6 +59,9 @@ func (e *Encoder) Bytes(b []byte) {
 	e.buf = append(e.buf, b...)
 }
 
+// Fixed encodes bytes without their number, which whoever decodes them knows.
+func (e *Encoder) Fixed(b []byte) { e.buf = append(e.buf, b...) }
+
 // Encoded returns what was encoded. It is valid until the next call of another method.
 func (e *Encoder) Encoded() []byte { return e.buf }
 
@@ -64,7 +73,7 @@ var ErrEncoding = errors.New("relay: invalid or incomplete encoding")
 // failure all methods return zero values; Err tells.
 type Decoder struct {
 	buf     []byte
-	strings interner
+	strings Strings
 	err     error
 }
 
@@ -72,11 +81,14 @@ type Decoder struct {
 // one to Hooks.Decode.
 func NewDecoder(b []byte) *Decoder { return &Decoder{buf: b} }
 
+// Share has strings decoded that were encoded as numbers of s.
+func (d *Decoder) Share(s Strings) { d.strings = s }
+
 // Uint decodes a number.
 func (d *Decoder) Uint() uint64 {
 	v, n := binary.Uvarint(d.buf)
 	if d.err != nil || n <= 0 {
-		d.fail()
+		d.Fail()
 		return 0
 	}
 	d.buf = d.buf[n:]
@@ -92,26 +104,37 @@ func (d *Decoder) String() string {
 	case n == 0:
 		return string(d.Bytes())
 	}
-	s, ok := d.text(n)
+	s, ok := d.shared(n - 1)
 	if !ok {
-		d.fail()
+		d.Fail()
 	}
 	return s
 }
 
-// text returns the string that Encoder.String has encoded as the number n.
-func (d *Decoder) text(n uint64) (string, bool) {
-	if d.err != nil || d.strings == nil || n == 0 || n-1 > 1<<32-1 {
+// shared returns the string with a number of Strings.
+func (d *Decoder) shared(n uint64) (string, bool) {
+	if d.strings == nil || n > 1<<32-1 {
 		return "", false
 	}
-	return d.strings.Text(uint32(n - 1))
+	return d.strings.Text(uint32(n))
 }
 
 // Bytes decodes bytes. They are valid until the hook returns and must not be changed.
 func (d *Decoder) Bytes() []byte {
 	n := d.Uint()
 	if d.err != nil || n > uint64(len(d.buf)) {
-		d.fail()
+		d.Fail()
+		return nil
+	}
+	b := d.buf[:n:n]
+	d.buf = d.buf[n:]
+	return b
+}
+
+// Fixed decodes n bytes that Encoder.Fixed has encoded. They are valid as those of Bytes.
+func (d *Decoder) Fixed(n int) []byte {
+	if d.err != nil || n > len(d.buf) {
+		d.Fail()
 		return nil
 	}
 	b := d.buf[:n:n]
@@ -126,7 +149,8 @@ func (d *Decoder) More() bool { return d.err == nil && len(d.buf) > 0 }
 // Err returns [ErrEncoding] if a method has failed, and nil otherwise.
 func (d *Decoder) Err() error { return d.err }
 
-func (d *Decoder) fail() {
+// Fail has the decoder fail, as if something had been incomplete: what was decoded makes no sense.
+func (d *Decoder) Fail() {
 	if d.err == nil {
 		d.err = ErrEncoding
 	}

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package hold
+
+import "errors"
+
+// Check returns [errors.ErrUnsupported].
+func Check(held []Held) error { return errors.ErrUnsupported }

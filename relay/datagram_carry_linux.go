@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/segment"
 	"github.com/penstock/penstock/relay/stats"
 )
@@ -43,7 +44,7 @@ func (d *datagrams) carryBuiltin(f *datagramFlow, b []byte, seg int, tos uint8) 
 	m.written += int64(len(b))
 	m.datagrams += int64(count)
 	f.requests += int64(count)
-	f.why[up] = WhyBuiltin
+	f.why[up] = datapath.WhyBuiltin
 	d.loopStats.BytesWritten += int64(len(b))
 	d.stats.Sent += int64(count)
 	if !f.echo {

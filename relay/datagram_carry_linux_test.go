@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/segment"
 	"github.com/penstock/penstock/internal/sys"
@@ -202,7 +203,7 @@ func TestSuperPackets(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	r.e.Close()
-	if rec := r.expect(CauseClosed); rec.Up.Path != PathGSO || rec.Down.Path != PathGSO || rec.Up.Datagrams != 40 || rec.Down.Datagrams != 40 {
+	if rec := r.expect(CauseClosed); rec.Up.Path != datapath.GSO || rec.Down.Path != datapath.GSO || rec.Up.Datagrams != 40 || rec.Down.Datagrams != 40 {
 		t.Errorf("%+v", rec)
 	}
 }
@@ -237,7 +238,7 @@ func TestSinglesLeaveTogether(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 			r.e.Close()
-			if rec := r.record(); off && (rec.Up.Path != PathCopy || rec.Up.Why != WhyOff) || !off && rec.Up.Path != PathGSO {
+			if rec := r.record(); off && (rec.Up.Path != datapath.Copy || rec.Up.Why != datapath.WhyOff) || !off && rec.Up.Path != datapath.GSO {
 				t.Errorf("%v, %v", rec.Up.Path, rec.Up.Why)
 			}
 		})
@@ -283,7 +284,7 @@ func TestRunsRefused(t *testing.T) {
 				t.Errorf("%d runs were tried, want %d", n, tried)
 			}
 			r.e.Close()
-			if rec := r.record(); rec.Up.Path != PathCopy || rec.Up.Why != WhyKernel {
+			if rec := r.record(); rec.Up.Path != datapath.Copy || rec.Up.Why != datapath.WhyKernel {
 				t.Errorf("%v, %v", rec.Up.Path, rec.Up.Why)
 			}
 		})

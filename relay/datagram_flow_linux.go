@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strconv"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/sys"
 )
 
@@ -28,7 +29,7 @@ type datagramFlow struct {
 	suspect           bool  // the process before died while it handled the flow
 	width             uint8
 	streak            int8
-	why               [2]Why
+	why               [2]datapath.Why
 	nameLen           uint8
 	tos               uint8    // of the socket towards the upstream, if DatagramConfig.TOS needs it
 	name              [28]byte // the client's address as the kernel wrote it; a Unix one is in path

@@ -3,6 +3,7 @@ package relay
 import (
 	"net/netip"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/relay/stats"
 )
@@ -47,11 +48,11 @@ func (d *datagrams) transfer(f *Flow, direction int) Transfer {
 	t := Transfer{Read: m.read, Written: m.written, Datagrams: m.datagrams, DatagramsDropped: m.dropped}
 	switch {
 	case df.sentRuns[direction]:
-		t.Path = PathGSO
+		t.Path = datapath.GSO
 	case m.datagrams > 0:
-		t.Path, t.Why = PathCopy, df.why[direction]
-		if t.Why == WhyNone {
-			t.Why = WhySingle
+		t.Path, t.Why = datapath.Copy, df.why[direction]
+		if t.Why == datapath.WhyNone {
+			t.Why = datapath.WhySingle
 		}
 	}
 	return t

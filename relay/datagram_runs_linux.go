@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/segment"
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -32,23 +33,23 @@ func (d *datagrams) setRuns(f *datagramFlow, dir int, family sys.Family, v6 bool
 	m := runLimit{Limit: segment.Limit{Count: 1, Bytes: math.MaxInt}, refusal: segment.None}
 	switch {
 	case family == sys.Unix:
-		f.why[dir] = WhyKernel
+		f.why[dir] = datapath.WhyKernel
 	case !d.gso:
-		f.why[dir] = WhyOff
+		f.why[dir] = datapath.WhyOff
 		if !d.shared.cfg.NoGSO {
-			f.why[dir] = WhyKernel
+			f.why[dir] = datapath.WhyKernel
 		}
 	default:
 		m.Limit = segment.Limit{Count: segment.MaxCount, Bytes: segment.MaxBytes4}
 		if v6 {
 			m.Bytes = segment.MaxBytes6
 		}
-		f.why[dir] = WhyNone
+		f.why[dir] = datapath.WhyNone
 		if d.refusals.Len() > 0 {
 			m.refusal = d.refusals.Of(d.destination(f, dir), d.now())
 		}
 		if m.refusal != segment.None {
-			f.why[dir] = WhyKernel
+			f.why[dir] = datapath.WhyKernel
 		}
 	}
 	f.runs[dir] = m
@@ -58,7 +59,7 @@ func (d *datagrams) setRuns(f *datagramFlow, dir int, family sys.Family, v6 bool
 // way, and that the datagrams went through one by one.
 func (d *datagrams) refuseRuns(f *datagramFlow, dir int, size int, e sys.Errno) {
 	f.runs[dir].refusal = d.refusals.Add(d.destination(f, dir), size, e != sys.EIO, d.now())
-	f.why[dir] = WhyKernel
+	f.why[dir] = datapath.WhyKernel
 }
 
 func (d *datagrams) destination(f *datagramFlow, dir int) netip.Addr {

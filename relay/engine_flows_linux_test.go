@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/relay/stats"
 )
@@ -60,7 +61,7 @@ func TestFlows(t *testing.T) {
 		}
 	}
 	if i := accepted; i.Listener != l || i.Value != "of the flow" || i.Client.Path != "@somebody" || i.Peer != *fromNet(a.LocalAddr()) || i.Upstream != *s.addr ||
-		i.Attempts != 2 || i.Up.Read != 5 || i.Up.Written != 5 || i.Down.Read != 3 || i.Down.Written != 3 || i.Up.Path != PathCopy {
+		i.Attempts != 2 || i.Up.Read != 5 || i.Up.Written != 5 || i.Down.Read != 3 || i.Down.Written != 3 || i.Up.Path != datapath.Copy {
 		t.Errorf("%+v", i)
 	}
 	if i := pair; i.Value != "adopted" || i.Client != *fromNet(c.LocalAddr()) || i.Peer != i.Client || i.Up.Written != 3 {

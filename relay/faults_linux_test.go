@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
@@ -218,7 +219,7 @@ func TestRealDescriptorLimit(t *testing.T) {
 		t.Error(rep.Err)
 	}
 	rec := r.expect(CauseEnd)
-	if rec.Up.Path != PathCopy || rec.Up.Why != WhyPipes {
+	if rec.Up.Path != datapath.Copy || rec.Up.Why != datapath.WhyPipes {
 		t.Logf("spliced, with a pipe from before: %+v", rec.Up)
 	}
 	first.Close()

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
 )
@@ -371,7 +372,7 @@ func TestMPTCP(t *testing.T) {
 			play(t, a, b, testnet.Script{Send: n, SendSeed: 1, Recv: n, RecvSeed: 2}, testnet.Script{Send: n, SendSeed: 2, Recv: n, RecvSeed: 1})
 			rec := r.expect(CauseEnd)
 			for _, tr := range []Transfer{rec.Up, rec.Down} {
-				if tr.Spliced == 0 || tr.Path != PathSplice {
+				if tr.Spliced == 0 || tr.Path != datapath.Splice {
 					t.Errorf("not spliced: %+v", tr)
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -20,8 +21,8 @@ type Transfer struct {
 	// Datagrams and DatagramsDropped count the datagrams of a datagram flow that
 	// were sent on, and those that were read and dropped, empty ones included.
 	Datagrams, DatagramsDropped int64
-	Path                        Path // how the bytes moved
-	Why                         Why  // why not by the fastest path
+	Path                        datapath.Path // how the bytes moved
+	Why                         datapath.Why  // why not by the fastest path
 }
 
 // BytesDropped returns the number of bytes that were read and not delivered.
@@ -114,7 +115,7 @@ func (r Record) LogValue() slog.Value {
 
 // pathText returns the path and, if there is one, the reason why not a faster one: "splice", "copy: small reads".
 func (t *Transfer) pathText() string {
-	if t.Path == PathCopy && t.Why != WhyNone {
+	if t.Path == datapath.Copy && t.Why != datapath.WhyNone {
 		return t.Path.String() + ": " + t.Why.String()
 	}
 	return t.Path.String()

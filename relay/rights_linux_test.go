@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/relay/stats"
 )
@@ -133,7 +134,7 @@ func TestStreamsPassNoDescriptors(t *testing.T) {
 				}
 				b.Close()
 				rec := r.record()
-				if pipes == 0 && rec.Up.Spliced == 0 || pipes < 0 && rec.Up.Path != PathCopy {
+				if pipes == 0 && rec.Up.Spliced == 0 || pipes < 0 && rec.Up.Path != datapath.Copy {
 					t.Errorf("%+v", rec.Up)
 				}
 				p.gone()

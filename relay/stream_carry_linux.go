@@ -3,6 +3,7 @@ package relay
 import (
 	"time"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -66,7 +67,7 @@ func (s *streams) relay(f *streamFlow) {
 		half.TCP, half.Exact = f.tcp[h], f.tcp[h] && !f.odd[h]
 		half.Enlarge = !f.tcp[f.dstSide(h)]
 		if s.env.Pipes == nil {
-			half.Refuse(pump.WhyOff)
+			half.Refuse(datapath.WhyOff)
 		}
 		f.tls.prepare(half, h)
 		f.wait[h] = pump.WantRead

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
@@ -18,14 +19,14 @@ func TestCarry(t *testing.T) {
 	for _, c := range []struct {
 		ab, ba int64
 		chunk  int
-		path   Path // of the directions that carry something
+		path   datapath.Path // of the directions that carry something
 	}{
-		{0, 0, 1, PathNone},
-		{1, 0, 1, PathCopy},
-		{0, 1, 1, PathCopy},
-		{3000, 3000, 1, PathCopy},
-		{200_000, 100_000, 1000, PathCopy},
-		{5 << 20, 5<<20 + 1, 1 << 20, PathSplice},
+		{0, 0, 1, datapath.None},
+		{1, 0, 1, datapath.Copy},
+		{0, 1, 1, datapath.Copy},
+		{3000, 3000, 1, datapath.Copy},
+		{200_000, 100_000, 1000, datapath.Copy},
+		{5 << 20, 5<<20 + 1, 1 << 20, datapath.Splice},
 	} {
 		t.Run(fmt.Sprintf("ab=%d/ba=%d/chunk=%d", c.ab, c.ba, c.chunk), func(t *testing.T) {
 			eachPair(t, Config{}, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
@@ -39,12 +40,12 @@ func TestCarry(t *testing.T) {
 				for _, tr := range []Transfer{rec.Up, rec.Down} {
 					switch {
 					case tr.Read == 0:
-						if tr.Path != PathNone {
+						if tr.Path != datapath.None {
 							t.Errorf("path of nothing: %v", tr.Path)
 						}
 					case c.chunk < 1<<16:
 						// Many small writes may be one big read, if the relay is slow.
-						if tr.Path == PathCopy && tr.Why != WhySmall {
+						if tr.Path == datapath.Copy && tr.Why != datapath.WhySmall {
 							t.Errorf("path %v, %v", tr.Path, tr.Why)
 						}
 					case tr.Path != c.path || tr.Spliced == 0:
@@ -66,7 +67,7 @@ func TestPingPongIsCopied(t *testing.T) {
 		a.Close()
 		b.Close()
 		rec := r.record()
-		if rec.Up.Path != PathCopy || rec.Up.Why != WhySmall || rec.Down.Path != PathCopy {
+		if rec.Up.Path != datapath.Copy || rec.Up.Why != datapath.WhySmall || rec.Down.Path != datapath.Copy {
 			t.Errorf("AB %+v, BA %+v", rec.Up, rec.Down)
 		}
 		if n := r.k.Count(testkernel.SpliceIn) + r.k.Count(testkernel.Pipe); n != 0 {
@@ -82,7 +83,7 @@ func TestPingPongIsCopied(t *testing.T) {
 func TestNeverSplice(t *testing.T) {
 	eachPair(t, Config{MaxPipes: -1}, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
 		play(t, a, b, testnet.Script{Send: 4 << 20, SendChunk: 1 << 20}, testnet.Script{Recv: 4 << 20})
-		if rec := r.expect(CauseEnd); rec.Up.Path != PathCopy || rec.Up.Why != WhyOff {
+		if rec := r.expect(CauseEnd); rec.Up.Path != datapath.Copy || rec.Up.Why != datapath.WhyOff {
 			t.Errorf("%+v", rec.Up)
 		}
 		if n := r.k.Count(testkernel.SpliceIn) + r.k.Count(testkernel.Pipe); n != 0 {

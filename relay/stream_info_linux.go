@@ -55,8 +55,7 @@ func (s *streams) transfer(f *Flow, direction int) Transfer {
 	if sf.echo && direction == down {
 		t.Read = half.Out
 	}
-	path, why := half.Path()
-	t.Path, t.Why = Path(path), Why(why)
+	t.Path, t.Why = half.Path()
 	return t
 }
 

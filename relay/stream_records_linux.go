@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/tlsconn"
@@ -57,7 +58,7 @@ func (t *flowTLS) prepare(half *pump.Half, h int) {
 		half.TCP, half.Exact = false, false // it asks a second time, which costs no system call
 	}
 	half.Enlarge = false
-	half.Refuse(pump.WhyTLS)
+	half.Refuse(datapath.WhyTLS)
 }
 
 // eventTLS notes that a side is readable, and sends what TLS itself has to send.

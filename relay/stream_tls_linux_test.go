@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
@@ -39,7 +40,7 @@ func TestTLS(t *testing.T) {
 							testnet.Script{Send: size, SendSeed: 1, SendChunk: chunk, Recv: 2 * size, RecvSeed: 2, RecvChunk: chunk},
 							testnet.Script{Send: 2 * size, SendSeed: 2, SendChunk: chunk, Recv: size, RecvSeed: 1})
 						rec := r.expect(CauseEnd)
-						if rec.Up.Written != size || rec.Down.Written != 2*size || rec.Up.Path != PathCopy || rec.Up.Why != WhyTLS {
+						if rec.Up.Written != size || rec.Down.Written != 2*size || rec.Up.Path != datapath.Copy || rec.Up.Why != datapath.WhyTLS {
 							t.Errorf("%+v", rec)
 						}
 						for _, d := range []*stats.TLS{rec.ClientTLS, rec.UpstreamTLS} {

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -30,9 +30,6 @@ func TestText(t *testing.T) {
 	ip := netip.MustParseAddrPort("[2001:db8::1]:53")
 	texts := map[textual]string{
 		CauseNone: "open", CauseClientReset: "client-reset", CauseKilled: "killed",
-		PathNone: "none", PathCopy: "copy", PathSplice: "splice", PathGSO: "gso",
-		WhyNone: "", WhySmall: "small reads", WhyOff: "switched off", WhyPipes: "no pipe", WhyKernel: "refused by the kernel",
-		WhyBuiltin: "built-in end", WhySingle: "single datagrams",
 		Network(0): "", TCP: "tcp", Unix: "unix", Echo: "echo", Discard: "discard", UDP: "udp", Unixgram: "unixgram",
 		stats.DropFull: "full", stats.DropEnded: "ended",
 		Addr{}:                                  "",
@@ -68,7 +65,7 @@ func TestText(t *testing.T) {
 
 // TestUnknownText: what has no name is called unknown, which names nothing.
 func TestUnknownText(t *testing.T) {
-	for _, v := range []textual{Cause(200), Path(200), Why(200), Network(200), stats.Drop(200)} {
+	for _, v := range []textual{Cause(200), Network(200), stats.Drop(200)} {
 		if v.String() != "unknown" {
 			t.Errorf("%T 200 is %q", v, v.String())
 		}
@@ -107,28 +104,11 @@ func TestParseAddr(t *testing.T) {
 	}
 }
 
-// TestPathsArePumps: the values that the pump gives have the same names here.
-func TestPathsArePumps(t *testing.T) {
-	for i := range NumPaths {
-		if Path(i).String() != pump.Path(i).String() {
-			t.Errorf("path %d is %v here and %v there", i, Path(i), pump.Path(i))
-		}
-	}
-	for i := range NumWhys {
-		if Why(i).String() != pump.Why(i).String() {
-			t.Errorf("reason %d is %v here and %v there", i, Why(i), pump.Why(i))
-		}
-	}
-	if len(pump.PathNames) != NumPaths || len(pump.WhyNames) != NumWhys || PathGSO != Path(pump.PathGSO) || WhySingle != Why(pump.WhySingle) || WhyBuiltin != Why(pump.WhyBuiltin) {
-		t.Errorf("%d paths and %d reasons here, %d and %d there", NumPaths, NumWhys, len(pump.PathNames), len(pump.WhyNames))
-	}
-}
-
 func TestRecordText(t *testing.T) {
 	at := netip.MustParseAddrPort("192.0.2.1:4000")
 	r := Record{
 		ID: 7, Client: Addr{Network: TCP, AddrPort: at}, Upstream: Addr{Network: Unix, Path: "/run/app"}, Attempts: 2,
-		Up: Transfer{Read: 12, Written: 10, Path: PathCopy, Why: WhySmall}, Down: Transfer{Read: 20, Written: 20, Spliced: 20, Path: PathSplice},
+		Up: Transfer{Read: 12, Written: 10, Path: datapath.Copy, Why: datapath.WhySmall}, Down: Transfer{Read: 20, Written: 20, Spliced: 20, Path: datapath.Splice},
 		Duration: 1500 * time.Millisecond, Cause: CauseUpstreamFailed, Err: errors.New("broken"),
 	}
 	const line = "tcp://192.0.2.1:4000 to unix:///run/app: upstream-failed: broken; 10 bytes up, 20 down in 1.5s"
@@ -160,7 +140,7 @@ func TestRecordText(t *testing.T) {
 // TestLoggedAsText: slog's handler for text shows names as well.
 func TestLoggedAsText(t *testing.T) {
 	var b bytes.Buffer
-	slog.New(slog.NewTextHandler(&b, bare)).Info("m", "cause", CauseClientReset, "path", PathGSO, "why", WhySingle, "network", UDP, "drop", stats.DropTooBig, "addr", Addr{Network: Echo})
+	slog.New(slog.NewTextHandler(&b, bare)).Info("m", "cause", CauseClientReset, "path", datapath.GSO, "why", datapath.WhySingle, "network", UDP, "drop", stats.DropTooBig, "addr", Addr{Network: Echo})
 	if want := `msg=m cause=client-reset path=gso why="single datagrams" network=udp drop=too-big addr=echo:` + "\n"; b.String() != want {
 		t.Errorf("logged as %s", b.String())
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -33,11 +34,11 @@ func TestCopy(t *testing.T) {
 					t.Errorf("%+v after %d bytes", got, n)
 				}
 				switch {
-				case size.total == 0 && got.Path != PathNone:
+				case size.total == 0 && got.Path != datapath.None:
 					t.Errorf("path %v for no byte", got.Path)
 				case size.total >= 5<<20:
 					r.path(t, got)
-				case size.total > 0 && size.total <= 1000 && (got.Path != PathCopy || got.Spliced != 0):
+				case size.total > 0 && size.total <= 1000 && (got.Path != datapath.Copy || got.Spliced != 0):
 					t.Errorf("%+v: want it copied", got)
 				}
 				r.dst.Close()
@@ -83,11 +84,11 @@ func TestNoSplice(t *testing.T) {
 		if n, err := r.wait(t); n != total || err != nil {
 			t.Fatalf("Copy = %d, %v", n, err)
 		}
-		want := WhyNotSocket
+		want := datapath.WhyNotSocket
 		if r.fast() {
-			want = WhyOff
+			want = datapath.WhyOff
 		}
-		if got := r.live.Up(); got.Path != PathCopy || got.Spliced != 0 || runtime.GOOS == "linux" && got.Why != want {
+		if got := r.live.Up(); got.Path != datapath.Copy || got.Spliced != 0 || runtime.GOOS == "linux" && got.Why != want {
 			t.Errorf("%+v, want a copy because %v", got, want)
 		}
 	})
@@ -108,8 +109,8 @@ func TestNoPipeLeft(t *testing.T) {
 			if n, err := r.wait(t); n != total || err != nil {
 				t.Fatalf("Copy = %d, %v", n, err)
 			}
-			if got := r.live.Up(); got.Path != PathCopy || runtime.GOOS == "linux" && got.Why != WhyPipes {
-				t.Errorf("%+v, want a copy because %v", got, WhyPipes)
+			if got := r.live.Up(); got.Path != datapath.Copy || runtime.GOOS == "linux" && got.Why != datapath.WhyPipes {
+				t.Errorf("%+v, want a copy because %v", got, datapath.WhyPipes)
 			}
 			if now := leased(); now != before {
 				t.Errorf("%d pipes on lease, want %d", now, before)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/sys"
 )
 
@@ -43,8 +44,8 @@ func sendFile(dst net.Conn, out syscall.RawConn, src *os.File, limit int64, w *w
 		case e == sys.EINTR:
 			continue
 		case e == sys.EINVAL || e == sys.ENOSYS || e == sys.EOPNOTSUPP || errors.Is(e, os.ErrPermission):
-			if t.Path == PathNone {
-				t.Why = WhyKernel
+			if t.Path == datapath.None {
+				t.Why = datapath.WhyKernel
 			}
 			return moveUser(dst, src, nil, limit, w, t)
 		case e != 0:
@@ -56,7 +57,7 @@ func sendFile(dst net.Conn, out syscall.RawConn, src *os.File, limit int64, w *w
 		t.Read += int64(n)
 		t.Written += int64(n)
 		t.Spliced += int64(n)
-		t.Path = PathSplice
+		t.Path = datapath.Splice
 		w.tell(t)
 	}
 	return t, true, nil

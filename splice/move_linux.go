@@ -7,6 +7,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/pool"
@@ -28,7 +29,7 @@ func (cfg *Config) move(dst io.Writer, src io.Reader, read []byte, limit int64, 
 		return sendFile(dst.(net.Conn), out, file, limit, w)
 	}
 	if out == nil || in == nil {
-		return moveUser(dst, src, read, limit, w, Transfer{Why: WhyNotSocket})
+		return moveUser(dst, src, read, limit, w, Transfer{Why: datapath.WhyNotSocket})
 	}
 	m := movers.Get()
 	defer movers.Put(m)
@@ -36,7 +37,7 @@ func (cfg *Config) move(dst io.Writer, src io.Reader, read []byte, limit int64, 
 	m.env.Hard = limit != noLimit
 	m.half = pump.Half{TCP: tcp, Enlarge: !tcpOut}
 	if cfg.NoSplice {
-		m.half.Refuse(pump.WhyOff)
+		m.half.Refuse(datapath.WhyOff)
 	}
 	m.half.Preload(&m.env, read)
 	atSrc, err := m.run()
@@ -191,8 +192,7 @@ func (m *mover) end() {
 
 func (m *mover) transfer() Transfer {
 	t := Transfer{Read: m.half.In, Written: m.half.Out, Spliced: m.half.Spliced}
-	path, why := m.half.Path()
-	t.Path, t.Why = Path(path), Why(why)
+	t.Path, t.Why = m.half.Path()
 	return t
 }
 

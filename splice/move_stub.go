@@ -5,11 +5,13 @@ package splice
 import (
 	"io"
 	"net"
+
+	"github.com/penstock/penstock/datapath"
 )
 
 // move copies one direction: this system has no splice.
 func (cfg *Config) move(dst io.Writer, src io.Reader, read []byte, limit int64, w *watcher) (Transfer, bool, error) {
-	return moveUser(dst, src, read, limit, w, Transfer{Why: WhyKernel})
+	return moveUser(dst, src, read, limit, w, Transfer{Why: datapath.WhyKernel})
 }
 
 // moves reports whether move does all that can be done for these two.

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -118,9 +119,9 @@ func (l line) fast() bool { return l.src.socket && l.dst.socket && runtime.GOOS 
 func (l line) path(tb testing.TB, t Transfer) {
 	tb.Helper()
 	switch {
-	case l.fast() && (t.Path != PathSplice || t.Why != WhyNone || t.Spliced == 0):
+	case l.fast() && (t.Path != datapath.Splice || t.Why != datapath.WhyNone || t.Spliced == 0):
 		tb.Errorf("%+v: want it spliced", t)
-	case !l.fast() && (t.Path != PathCopy || t.Why == WhyNone || t.Why == WhySmall || t.Spliced != 0):
+	case !l.fast() && (t.Path != datapath.Copy || t.Why == datapath.WhyNone || t.Why == datapath.WhySmall || t.Spliced != 0):
 		tb.Errorf("%+v: want it copied, and a reason", t)
 	}
 }

@@ -31,6 +31,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/pump"
 )
 
@@ -53,11 +54,11 @@ type Config struct {
 
 // Transfer counts what one direction has moved, in bytes.
 type Transfer struct {
-	Read    int64 // taken from the source
-	Written int64 // accepted by the destination
-	Spliced int64 // of Written, those that never were in user space
-	Path    Path  // how the bytes moved
-	Why     Why   // why they were not spliced
+	Read    int64         // taken from the source
+	Written int64         // accepted by the destination
+	Spliced int64         // of Written, those that never were in user space
+	Path    datapath.Path // how the bytes moved
+	Why     datapath.Why  // why they were not spliced
 }
 
 // Result is the result of a Relay between a and b.
@@ -136,7 +137,7 @@ type gauge struct {
 // result never has more bytes written than read, or more spliced than written.
 func (g *gauge) load() (t Transfer) {
 	how := g.how.Load()
-	t.Path, t.Why = Path(how>>8), Why(how)
+	t.Path, t.Why = datapath.Path(how>>8), datapath.Why(how)
 	t.Spliced = g.spliced.Load()
 	t.Written = g.written.Load()
 	t.Read = g.read.Load()

@@ -4,6 +4,7 @@ import (
 	"io"
 	"testing"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -20,7 +21,7 @@ func TestAdapts(t *testing.T) {
 		}
 		r.start(t)
 		pingPong()
-		if got := r.live.Up(); got.Path != PathCopy || r.fast() && got.Why != WhySmall || got.Spliced != 0 {
+		if got := r.live.Up(); got.Path != datapath.Copy || r.fast() && got.Why != datapath.WhySmall || got.Spliced != 0 {
 			t.Errorf("%+v after messages", got)
 		}
 		r.bulk(t, 8<<20)

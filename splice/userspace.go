@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/pool"
 )
 
@@ -30,8 +31,8 @@ func moveUser(dst io.Writer, src io.Reader, read []byte, limit int64, w *watcher
 	buf := buffers.Get(userBuffer)
 	defer buffers.Put(buf)
 	write := func(p []byte) error {
-		if t.Path == PathNone {
-			t.Path = PathCopy
+		if t.Path == datapath.None {
+			t.Path = datapath.Copy
 		}
 		t.Read += int64(len(p))
 		w.tell(t) // Write may take long

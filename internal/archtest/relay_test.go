@@ -33,7 +33,7 @@ var relayLayers = map[string][]string{
 }
 
 // relayTypes are the files of the part "types".
-var relayTypes = []string{"addr", "answer", "cause", "counters", "datagram", "keep", "observe", "path", "proxyheader", "record", "relay", "tls"}
+var relayTypes = []string{"addr", "answer", "cause", "counters", "datagram", "keep", "observe", "proxyheader", "record", "relay", "tls"}
 
 // relayRooms are the rooms of the parts that have some, from the top to the bottom: what is in a room
 // refers to its own room and to those below, never to one above.

@@ -64,6 +64,9 @@ var table = []rule{
 	}},
 	{pkg: "internal/segment"},
 	{pkg: "internal/enum"},
+	{pkg: "datapath", code: edges{
+		"internal/enum": named,
+	}},
 	{pkg: "internal/ledger", code: edges{
 		"internal/sys": kernel,
 	}},
@@ -74,7 +77,7 @@ var table = []rule{
 		"internal/sys": kernel,
 	}},
 	{pkg: "internal/pump", code: edges{
-		"internal/enum":    named,
+		"datapath":         "how bytes move, in the words that both kinds of relay report",
 		"internal/ledger":  "a half notes what it has in its hands, for the next process",
 		"internal/sys":     kernel,
 		"internal/feature": probes,
@@ -82,6 +85,7 @@ var table = []rule{
 		"pool": pooled,
 	}},
 	{pkg: "splice", code: edges{
+		"datapath":         "how bytes move, in the words that both kinds of relay report",
 		"internal/enum":    named,
 		"internal/pump":    onePump,
 		"internal/sys":     kernel,
@@ -103,6 +107,7 @@ var table = []rule{
 		"relay/stats":     "how many flows were lost, by reason",
 	}},
 	{pkg: "relay", code: edges{
+		"datapath":           "how bytes move, in the words that both kinds of relay report",
 		"relay/hold":         "what its owner gives it for flows that outlive the process, which may change",
 		"relay/stats":        "what it has counted, as its callers see it, which may change",
 		"relay/overload":     "what steers it while memory is short, which may change",
@@ -181,6 +186,7 @@ var table = []rule{
 		"cmd/penstock/internal/xds":    "what the daemon does with a control plane",
 	}},
 	{pkg: "cmd/penstock/internal/app", code: edges{
+		"datapath":                          public,
 		"relay/hold":                        public,
 		"relay/stats":                       public,
 		"cmd/penstock/internal/account":     assembled,
@@ -459,6 +465,7 @@ var table = []rule{
 		"internal/testnet": "a server comes back at its address",
 	}},
 	{pkg: "cmd/penstock/internal/account", code: edges{
+		"datapath":                     "flows are counted by it",
 		"relay/stats":                  "what is known of the TLS of a flow",
 		"cmd/penstock/internal/counts": shared,
 		"cmd/penstock/internal/spec":   shared,
@@ -530,6 +537,7 @@ var table = []rule{
 		"relay": "the networks of endpoints, and their URLs",
 	}},
 	{pkg: "cmd/penstock/internal/api", code: edges{
+		"datapath":    "its names, for a filter",
 		"relay/stats": "the states of flows",
 		"relay":       "addresses and their URLs",
 	}},

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
@@ -42,7 +43,7 @@ func TestShortWrites(t *testing.T) {
 			eachPair(t, func(t *testing.T, w *transfer) {
 				w.k.Short(c, 1447, -1)
 				if c == testkernel.Send {
-					w.half.Refuse(WhyOff) // or else most of it is spliced, and how much depends on the reads
+					w.half.Refuse(datapath.WhyOff) // or else most of it is spliced, and how much depends on the reads
 				}
 				w.pass(2<<20, 1<<20)
 				if w.k.Count(c) < 50 {
@@ -58,7 +59,7 @@ func TestSourceRefusesSplice(t *testing.T) {
 	eachPair(t, func(t *testing.T, w *transfer) {
 		w.k.Fail(testkernel.SpliceIn, sys.EINVAL, -1)
 		w.pass(4<<20, 1<<20)
-		if path, why := w.half.Path(); path != PathCopy || why != WhyKernel {
+		if path, why := w.half.Path(); path != datapath.Copy || why != datapath.WhyKernel {
 			t.Errorf("path %v, %v", path, why)
 		}
 		if n := w.k.Count(testkernel.SpliceIn); n != 1 {
@@ -73,7 +74,7 @@ func TestDestinationRefusesSplice(t *testing.T) {
 	eachPair(t, func(t *testing.T, w *transfer) {
 		w.k.Fail(testkernel.SpliceOut, sys.EINVAL, -1)
 		w.pass(4<<20, 1<<20)
-		if path, why := w.half.Path(); path != PathCopy || why != WhyKernel {
+		if path, why := w.half.Path(); path != datapath.Copy || why != datapath.WhyKernel {
 			t.Errorf("path %v, %v", path, why)
 		}
 		if n := w.k.Count(testkernel.SpliceOut); n != 1 {
@@ -135,7 +136,7 @@ func TestNoPipe(t *testing.T) {
 				if w.env.Pipes == nil {
 					return // without a budget, the caller sets the reason with Refuse
 				}
-				if path != PathCopy || why != WhyPipes {
+				if path != datapath.Copy || why != datapath.WhyPipes {
 					t.Errorf("path %v, %v", path, why)
 				}
 				if w.env.Pipes.Stats().Refused == 0 {

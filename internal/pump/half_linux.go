@@ -1,6 +1,7 @@
 package pump
 
 import (
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -96,7 +97,7 @@ type Half struct {
 	ended        bool
 	streak       uint8
 	against      uint8 // turns in a row that speak for changing the mark: empty ones with it, small ones without
-	why          Why
+	why          datapath.Why
 	aheadStopped bool  // nothing more came, or fit, when the pipe was last filled further
 	own          int32 // bytes of rest that did not come from the source, and do not count as taken or delivered
 
@@ -132,7 +133,7 @@ const (
 )
 
 // Refuse sets the reason why the half must not splice.
-func (h *Half) Refuse(w Why) { h.why = w }
+func (h *Half) Refuse(w datapath.Why) { h.why = w }
 
 // Held returns the number of bytes taken and not yet delivered.
 func (h *Half) Held() int { return len(h.rest) - int(h.off) + int(h.inPipe) }
@@ -148,19 +149,19 @@ func (h *Half) Ended() bool { return h.ended }
 func (h *Half) Lagging() bool { return h.lowat }
 
 // Path returns how the bytes have moved so far, and why they were not spliced.
-func (h *Half) Path() (Path, Why) {
+func (h *Half) Path() (datapath.Path, datapath.Why) {
 	switch {
 	case h.Spliced > 0:
-		return PathSplice, WhyNone
+		return datapath.Splice, datapath.WhyNone
 	case h.Out == 0:
-		return PathNone, h.why
+		return datapath.None, h.why
 	}
-	return PathCopy, h.reason()
+	return datapath.Copy, h.reason()
 }
 
-func (h *Half) reason() Why {
-	if h.why == WhyNone {
-		return WhySmall
+func (h *Half) reason() datapath.Why {
+	if h.why == datapath.WhyNone {
+		return datapath.WhySmall
 	}
 	return h.why
 }
@@ -236,7 +237,7 @@ func (h *Half) Flush(env *Env, dst int) State {
 			st = h.flushRest(env, dst)
 		case h.inPipe == 0:
 			return Again
-		case h.why == WhyKernel: // the destination refused a splice; a source does so with an empty pipe
+		case h.why == datapath.WhyKernel: // the destination refused a splice; a source does so with an empty pipe
 			st = h.copyOut(env)
 		default:
 			st = h.flushPipe(env, dst)
@@ -310,7 +311,7 @@ func (h *Half) flushPipe(env *Env, dst int) State {
 		}
 		return WantWrite
 	case e == sys.EINVAL:
-		h.splicing, h.why = false, WhyKernel
+		h.splicing, h.why = false, datapath.WhyKernel
 		return Again
 	case e != 0:
 		return h.fail(e, false)
@@ -431,7 +432,7 @@ func (h *Half) streaked(env *Env, n int) {
 		h.streak = 0
 		return
 	}
-	if h.streak++; h.streak >= bigStreak && h.why <= WhySmall || h.streak >= 64 && h.why == WhyPipes {
+	if h.streak++; h.streak >= bigStreak && h.why <= datapath.WhySmall || h.streak >= 64 && h.why == datapath.WhyPipes {
 		h.streak = 0
 		h.splicing = env.Pipes != nil
 	}
@@ -445,7 +446,7 @@ func (h *Half) fill(env *Env, src, dst, moved, left int) (int, State) {
 	nt := env.Note
 	if h.pipe == nil {
 		if h.pipe = env.Pipes.Get(); h.pipe == nil {
-			h.stopSplicing(env, src, WhyPipes)
+			h.stopSplicing(env, src, datapath.WhyPipes)
 			return 0, Again
 		}
 		if env.Shared {
@@ -474,7 +475,7 @@ func (h *Half) fill(env *Env, src, dst, moved, left int) (int, State) {
 		h.release(env)
 		return h.copy(env, src, dst, left)
 	case e == sys.EINVAL:
-		h.stopSplicing(env, src, WhyKernel)
+		h.stopSplicing(env, src, datapath.WhyKernel)
 		return 0, Again
 	case e != 0:
 		return 0, h.fail(e, true)
@@ -493,7 +494,7 @@ func (h *Half) fill(env *Env, src, dst, moved, left int) (int, State) {
 	if n >= smallRead {
 		h.streak = 0
 	} else if h.streak++; h.streak >= smallStreak {
-		h.stopSplicing(env, src, WhyNone)
+		h.stopSplicing(env, src, datapath.WhyNone)
 	}
 	return n, Again
 }
@@ -585,9 +586,9 @@ func (h *Half) mark(env *Env, src, n int) {
 	h.against = 0
 }
 
-// stopSplicing goes back to copying, for the reason why: WhyNone for small reads, after which an
+// stopSplicing goes back to copying, for the reason why: datapath.WhyNone for small reads, after which an
 // earlier refusal of a pipe no longer counts. The pipe is returned once it is empty.
-func (h *Half) stopSplicing(env *Env, src int, why Why) {
+func (h *Half) stopSplicing(env *Env, src int, why datapath.Why) {
 	h.splicing = false
 	h.streak = 0
 	h.why = why

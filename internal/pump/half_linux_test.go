@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 )
@@ -38,13 +39,13 @@ func TestPath(t *testing.T) {
 		if n := w.k.Count(testkernel.SpliceIn) + w.k.Count(testkernel.Pipe); n != 0 {
 			t.Errorf("small messages were spliced:%s", w.k.Counts())
 		}
-		if path, why := w.half.Path(); path != PathCopy || why != WhySmall {
+		if path, why := w.half.Path(); path != datapath.Copy || why != datapath.WhySmall {
 			t.Errorf("path %v, %v", path, why)
 		}
 	})
 	eachPair(t, func(t *testing.T, w *transfer) {
 		w.pass(8<<20, 1<<20)
-		if path, why := w.half.Path(); path != PathSplice || why != WhyNone {
+		if path, why := w.half.Path(); path != datapath.Splice || why != datapath.WhyNone {
 			t.Errorf("path %v, %v", path, why)
 		}
 		if w.half.Spliced < 4<<20 || w.k.Count(testkernel.SpliceOut) == 0 {
@@ -130,7 +131,7 @@ func TestSlowReader(t *testing.T) {
 			eachPair(t, func(t *testing.T, w *transfer) {
 				const n = 32 << 20
 				if mode == "copy" {
-					w.half.Refuse(WhyOff)
+					w.half.Refuse(datapath.WhyOff)
 				}
 				from := w.feed(n, 1<<20)
 				w.until(WantWrite)
@@ -340,7 +341,7 @@ func TestPreload(t *testing.T) {
 // A turn moves about its budget and no more than one read or splice above it.
 func TestBudget(t *testing.T) {
 	eachPair(t, func(t *testing.T, w *transfer) {
-		w.half.Refuse(WhyOff)
+		w.half.Refuse(datapath.WhyOff)
 		from, to := w.feed(2<<20, 1<<20), w.drain(2<<20)
 		again := 0
 		for {

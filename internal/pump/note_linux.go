@@ -1,6 +1,7 @@
 package pump
 
 import (
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -164,7 +165,7 @@ func (h *Half) Restore(in, out, spliced int64, x Held) {
 		h.pipe, h.inPipe, h.splicing = x.Pipe, int32(x.Piped), true
 	}
 	if x.Rest > 0 && x.Piped > 0 { // copyOut was at work: the destination refuses a splice
-		h.splicing, h.why = false, WhyKernel
+		h.splicing, h.why = false, datapath.WhyKernel
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
@@ -159,7 +160,7 @@ func TestFaultsWithNote(t *testing.T) {
 		t.Run(fmt.Sprintf("spliced=%v", spliced), func(t *testing.T) {
 			eachNoted(t, func(t *testing.T, w *noted) {
 				if !spliced {
-					w.half.Refuse(WhyOff)
+					w.half.Refuse(datapath.WhyOff)
 				}
 				w.k.Random(1, 4, map[testkernel.Call][]sys.Errno{w.recv(): {sys.EINTR}, w.send(): {sys.EINTR, sys.EAGAIN}, testkernel.SpliceIn: {sys.EINTR}, testkernel.SpliceOut: {sys.EINTR, sys.EAGAIN}}, w.recv(), w.send(), testkernel.SpliceOut)
 				w.pass(1<<20, 1<<18)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/pool"
@@ -343,7 +344,7 @@ func (m *machine) step() {
 	case 23:
 		k.noLowat = !k.noLowat
 	case 24:
-		m.half.Refuse(WhyOff)
+		m.half.Refuse(datapath.WhyOff)
 	case 25:
 		if k.sent == 0 && m.state == WantRead && !m.half.Sink {
 			// What was sniffed is the beginning of the stream.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/testkernel"
 )
 
@@ -30,7 +31,7 @@ func TestUrgent(t *testing.T) {
 				w.half.splicing = c.splicing
 				w.half.Exact = c.exact && w.half.TCP
 				if !c.splicing {
-					w.half.Refuse(WhyOff)
+					w.half.Refuse(datapath.WhyOff)
 				}
 				end := func() { w.near.(interface{ CloseWrite() error }).CloseWrite() }
 				w.write(0, before)

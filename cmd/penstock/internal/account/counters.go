@@ -251,10 +251,10 @@ type Volume struct{ Bytes, Datagrams int64 }
 // Direction counts what was moved in one direction, and how.
 type Direction struct {
 	Volume
-	Dropped          int64                 // bytes that were read but not delivered
-	DatagramsDropped int64                 // datagrams that were read but not delivered
-	Paths            [relay.NumPaths]int64 // flows, by data path
-	Whys             [relay.NumWhys]int64  // flows that were copied, by why
+	Dropped          int64           // bytes that were read but not delivered
+	DatagramsDropped int64           // datagrams that were read but not delivered
+	Paths            [numPaths]int64 // flows, by data path
+	Whys             [numWhys]int64  // flows that were copied, by why
 }
 
 // Point is the state of a series at one moment.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -48,7 +49,7 @@ func TestCounters(t *testing.T) {
 		t.Errorf("flows: %+v", p)
 	case p.Up.Volume != Volume{10, 4}, p.Up.DatagramsDropped != 1, p.Up.Dropped != 0, p.Down.Volume != Volume{20, 5}, p.Down.Dropped != 10:
 		t.Errorf("bytes: %+v", p)
-	case p.Up.Paths[relay.PathCopy] != 1, p.Up.Whys[relay.WhySmall] != 1, p.Down.Paths[relay.PathSplice] != 1, p.Down.Whys != [relay.NumWhys]int64{}:
+	case p.Up.Paths[datapath.Copy] != 1, p.Up.Whys[datapath.WhySmall] != 1, p.Down.Paths[datapath.Splice] != 1, p.Down.Whys != [numWhys]int64{}:
 		t.Errorf("paths: %+v", p)
 	case p.Sizes != [NumSizes]int64{1: 1}:
 		t.Errorf("flows by their bytes down: %v", p.Sizes)

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -124,7 +125,7 @@ func appendIP(b []byte, a netip.AddrPort) []byte {
 
 // appendWhy appends why a faster data path was not taken.
 func appendWhy(b []byte, t relay.Transfer) []byte {
-	if t.Path != relay.PathCopy {
+	if t.Path != datapath.Copy {
 		return b
 	}
 	return append(b, t.Why.String()...)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/relay"
 )
@@ -22,8 +23,8 @@ func failedWith(c relay.Cause) *Entry {
 		Client:   tcp("192.0.2.1:1000"),
 		Upstream: relay.Addr{Network: relay.Unix, Path: "/run/app.sock"},
 		Attempts: 1,
-		Up:       relay.Transfer{Read: 10, Written: 10, Path: relay.PathCopy, Why: relay.WhySmall},
-		Down:     relay.Transfer{Read: 30, Written: 20, Spliced: 20, Path: relay.PathSplice},
+		Up:       relay.Transfer{Read: 10, Written: 10, Path: datapath.Copy, Why: datapath.WhySmall},
+		Down:     relay.Transfer{Read: 30, Written: 20, Spliced: 20, Path: datapath.Splice},
 		Duration: 1500 * time.Millisecond,
 		Cause:    c,
 	}}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/relay"
 )
@@ -33,8 +34,8 @@ func entry() *Entry {
 			Upstream: relay.Addr{Network: relay.Unix, Path: "/run/app.sock"},
 			Peer:     tcp("[2001:db8::1]:443"),
 			Attempts: 3,
-			Up:       relay.Transfer{Read: 10, Written: 10, Datagrams: 4, DatagramsDropped: 1, Path: relay.PathCopy, Why: relay.WhySmall},
-			Down:     relay.Transfer{Read: 30, Written: 20, Datagrams: 5, Spliced: 20, Path: relay.PathSplice},
+			Up:       relay.Transfer{Read: 10, Written: 10, Datagrams: 4, DatagramsDropped: 1, Path: datapath.Copy, Why: datapath.WhySmall},
+			Down:     relay.Transfer{Read: 30, Written: 20, Datagrams: 5, Spliced: 20, Path: datapath.Splice},
 			Start:    time.Date(2026, 11, 21, 9, 0, 0, 123456789, time.FixedZone("", 3600)),
 			Connect:  1500 * time.Microsecond,
 			Queued:   time.Second, FirstByte: 25 * time.Millisecond,

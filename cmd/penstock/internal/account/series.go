@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/counts"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -166,9 +167,9 @@ func (d *direction) add(t *relay.Transfer) {
 	add(&d[datagramsAt], t.Datagrams)
 	add(&d[droppedAt], t.BytesDropped())
 	add(&d[datagramsDroppedAt], t.DatagramsDropped)
-	if t.Path != relay.PathNone && int(t.Path) < relay.NumPaths {
+	if t.Path != datapath.None && int(t.Path) < numPaths {
 		d[pathsAt+int(t.Path)].Add(1)
-		if t.Path == relay.PathCopy && int(t.Why) < relay.NumWhys {
+		if t.Path == datapath.Copy && int(t.Why) < numWhys {
 			d[whysAt+int(t.Why)].Add(1)
 		}
 	}

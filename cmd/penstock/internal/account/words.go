@@ -8,11 +8,17 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/counts"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/relay"
 )
 
-// numCauses is the number of causes by which a flow can end, and of CauseNone.
-const numCauses = int(relay.CauseNoPorts) + 1
+// The numbers of causes by which a flow can end, of data paths and of reasons for them, with CauseNone,
+// datapath.None and datapath.WhyNone.
+const (
+	numCauses = int(relay.CauseNoPorts) + 1
+	numPaths  = int(datapath.GSO) + 1
+	numWhys   = int(datapath.WhyTLS) + 1
+)
 
 // The words of a series. Their names, not their places, are what another version knows them by.
 const (
@@ -48,8 +54,8 @@ const (
 	datagramsDroppedAt
 	pathsAt // by data path
 
-	whysAt         = pathsAt + relay.NumPaths
-	directionWords = whysAt + relay.NumWhys
+	whysAt         = pathsAt + numPaths
+	directionWords = whysAt + numWhys
 )
 
 // direction counts one direction.
@@ -94,11 +100,11 @@ func Layout() counts.Layout {
 	}
 	for _, d := range []string{"up.", "down."} {
 		add(d+"bytes", d+"datagrams", d+"dropped", d+"datagrams-dropped")
-		for i := range relay.NumPaths {
-			add(d + "paths." + nameOr(relay.Path(i).String(), "none"))
+		for i := range numPaths {
+			add(d + "paths." + nameOr(datapath.Path(i).String(), "none"))
 		}
-		for i := range relay.NumWhys {
-			add(d + "whys." + nameOr(relay.Why(i).String(), "none"))
+		for i := range numWhys {
+			add(d + "whys." + nameOr(datapath.Why(i).String(), "none"))
 		}
 	}
 	for _, h := range []struct {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/datapath"
 )
 
 // Filter selects flows. All conditions that are set must hold; the zero value matches every
@@ -237,8 +237,8 @@ func refuse(name, value, allowed string) error {
 
 // paths returns the names of the data paths.
 func paths() (names []string) {
-	for p := range relay.NumPaths {
-		names = append(names, relay.Path(p).String())
+	for p := datapath.None; p.String() != "unknown"; p++ {
+		names = append(names, p.String())
 	}
 	return names
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
+	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/relay"
 	"github.com/penstock/penstock/relay/stats"
 )
@@ -125,31 +126,30 @@ func addNumbers(n *api.Numbers, p *account.Point) {
 
 // paths adds up the data paths of the directions of ended flows.
 func paths(points []account.Point) []api.PathCount {
-	var byPath [relay.NumPaths]int64
-	var whys [relay.NumWhys]int64
+	var sum account.Direction
 	for i := range points {
 		for _, w := range []*account.Direction{&points[i].Up, &points[i].Down} {
 			for j, n := range w.Paths {
-				byPath[j] += n
+				sum.Paths[j] += n
 			}
 			for j, n := range w.Whys {
-				whys[j] += n
+				sum.Whys[j] += n
 			}
 		}
 	}
 	list := []api.PathCount{}
-	for i, n := range byPath {
-		path := relay.Path(i)
-		if n == 0 || path == relay.PathNone {
+	for i, n := range sum.Paths {
+		path := datapath.Path(i)
+		if n == 0 || path == datapath.None {
 			continue
 		}
-		if path != relay.PathCopy {
+		if path != datapath.Copy {
 			list = append(list, api.PathCount{Path: path.String(), Directions: n})
 			continue
 		}
-		for j, n := range whys {
+		for j, n := range sum.Whys {
 			if n > 0 {
-				list = append(list, api.PathCount{Path: path.String(), Why: relay.Why(j).String(), Directions: n})
+				list = append(list, api.PathCount{Path: path.String(), Why: datapath.Why(j).String(), Directions: n})
 			}
 		}
 	}

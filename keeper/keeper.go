@@ -21,7 +21,6 @@
 package keeper
 
 import (
-	"iter"
 	"os"
 	"time"
 )
@@ -152,21 +151,6 @@ const (
 // reasonCount is the number of reasons.
 const reasonCount = int(Restart) + 1
 
-// StartCounts has a number for each [Reason], which is its index. There is room for reasons that later versions add, so
-// len says nothing; All has the reasons that there are.
-type StartCounts [16]int
-
-// All returns an iterator over the reasons in their order, with their numbers, 0 included.
-func (c StartCounts) All() iter.Seq2[Reason, int] {
-	return func(yield func(Reason, int) bool) {
-		for r := range Reason(reasonCount) {
-			if !yield(r, c[r]) {
-				return
-			}
-		}
-	}
-}
-
 // Death says how a worker ended.
 type Death struct {
 	PID    int
@@ -185,8 +169,8 @@ type Start struct {
 	// Restarts counts the deaths in a row before this start; Total counts those since the keeper began.
 	Restarts, Total int
 	// Starts counts the workers that were started to work since the keeper began: this one, and those that died
-	// before they were ready, too.
-	Starts StartCounts
+	// before they were ready, too. It has each reason; the map must not be changed.
+	Starts map[Reason]int
 	// FellBack reports that this is not the binary that was to run: that one died too often.
 	FellBack bool
 	// Keeper is the process id of the keeper.

@@ -610,8 +610,9 @@ func (w *Worker) setStart(msg *message) {
 		Missing:  w.start.Missing,
 		Upgrade:  upgradeOf(msg, 15, 1),
 	}
+	w.start.Starts = make(map[Reason]int)
 	for r := range reasonCount {
-		w.start.Starts[r] = int(msg.word(startWords + r))
+		w.start.Starts[Reason(r)] = int(msg.word(startWords + r))
 	}
 	w.mayAsk = msg.word(startWords+reasonCount)&featureAsk != 0
 	w.upgrade = w.start.Upgrade

@@ -30,7 +30,7 @@ var published = []publicPackage{
 	{"relay/overload", false, 21},
 	{"relay/stats", false, 127},
 	{"quichello", false, 33},
-	{"keeper", false, 167},
+	{"keeper", false, 165},
 	{"sandbox", false, 50},
 }
 

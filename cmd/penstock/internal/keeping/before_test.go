@@ -26,7 +26,7 @@ func FuzzBefore(f *testing.F) {
 		k.LayersBefore()
 		var h history
 		if json.Unmarshal(text, &h) == nil {
-			h.add(&api.WorkerStart{Reason: "crash"}, &keeper.StartCounts{1, 2, 3})
+			h.add(&api.WorkerStart{Reason: "crash"}, map[keeper.Reason]int{keeper.First: 1, keeper.Crash: 2, keeper.Upgraded: 3})
 		}
 	})
 }

@@ -33,12 +33,12 @@ func readHistory(d *saved.Document) (h history) {
 
 // add adds the start of a worker. starts are all starts that the keeper has counted: of workers that died before they had
 // restored anything, it alone knows.
-func (h *history) add(w *api.WorkerStart, starts *keeper.StartCounts) {
+func (h *history) add(w *api.WorkerStart, starts map[keeper.Reason]int) {
 	if h.Starts == nil {
 		h.Starts = map[string]int64{}
 	}
 	h.Starts[w.Reason]++
-	for r, n := range starts.All() {
+	for r, n := range starts {
 		if r != keeper.First {
 			h.Starts[r.String()] = max(h.Starts[r.String()], int64(n))
 		}

@@ -10,7 +10,7 @@ import (
 
 // AddStart adds the start of this worker to the history, which the next one goes on with.
 func (k *Link) AddStart(w *api.WorkerStart) {
-	k.past.add(w, &k.start.Starts)
+	k.past.add(w, k.start.Starts)
 	k.saveHistory()
 }
 

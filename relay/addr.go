@@ -2,7 +2,6 @@ package relay
 
 import (
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"strings"
 
@@ -35,9 +34,6 @@ func (n Network) MarshalText() ([]byte, error) { return []byte(n.String()), nil 
 func (n *Network) UnmarshalText(text []byte) error {
 	return enum.Set(n, "network", networkNames, text)
 }
-
-// LogValue returns the network's name. It implements [slog.LogValuer].
-func (n Network) LogValue() slog.Value { return slog.StringValue(n.String()) }
 
 // Streams reports whether the network carries streams. A built-in one carries streams and
 // datagrams.
@@ -126,6 +122,3 @@ func (a *Addr) UnmarshalText(text []byte) error {
 	}
 	return err
 }
-
-// LogValue returns the text that String returns. It implements [slog.LogValuer].
-func (a Addr) LogValue() slog.Value { return slog.StringValue(a.String()) }

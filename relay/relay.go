@@ -118,14 +118,14 @@ type Config struct {
 // Idle and Life apply to datagram flows.
 type Timeouts struct {
 	// Connect limits each attempt to connect to an upstream, with its answer to [Flow.Expect]; 0
-	// means [DefaultConnectTimeout].
+	// means 5 seconds.
 	Connect time.Duration
 	// Idle ends a flow when no byte, and no end of a stream, has moved in either
 	// direction for this long. 0 means never for a stream and [DefaultDatagramIdle]
 	// for a datagram flow; a negative value means never.
 	Idle time.Duration
 	// HalfClosed ends a flow when one side has ended and the other has moved no byte
-	// for this long since then; 0 means [DefaultHalfClosedTimeout], and a negative
+	// for this long since then; 0 means 60 seconds, and a negative
 	// value means never.
 	HalfClosed time.Duration
 	// FirstByte ends a flow when its upstream has sent nothing for this long since it
@@ -134,20 +134,20 @@ type Timeouts struct {
 	// Life ends a flow this long after it began; 0 means never.
 	Life time.Duration
 	// Handshake limits a TLS handshake, the client's or one with an upstream; 0 means
-	// [DefaultHandshakeTimeout].
+	// 10 seconds.
 	Handshake time.Duration
 	// Queue ends a flow that has been queued by [Flow.Queue] for this long in total; 0
-	// means [DefaultQueueTimeout], and a negative value means never.
+	// means 30 seconds, and a negative value means never.
 	Queue time.Duration
 }
 
 // Defaults of [Timeouts] and of [Flow.StartSniff].
 const (
-	DefaultConnectTimeout    = 5 * time.Second
-	DefaultHalfClosedTimeout = 60 * time.Second
-	DefaultQueueTimeout      = 30 * time.Second
-	DefaultSniffTimeout      = 5 * time.Second
-	DefaultHandshakeTimeout  = 10 * time.Second
+	defaultConnect    = 5 * time.Second
+	defaultHalfClosed = 60 * time.Second
+	defaultQueue      = 30 * time.Second
+	defaultSniff      = 5 * time.Second
+	defaultHandshake  = 10 * time.Second
 )
 
 // SocketOptions are options of a listener's socket, which accepted sockets

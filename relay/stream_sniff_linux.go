@@ -26,7 +26,7 @@ var (
 // to the upstream first.
 //
 // The argument last is true if there will be no more bytes: there are max of them,
-// timeout has passed (0 means [DefaultSniffTimeout]), or the client has ended its side.
+// timeout has passed (0 means 5 seconds), or the client has ended its side.
 // SniffMore then means SniffRefuse, unless the hook has taken bytes away. A client that
 // has ended its side can still be connected to an upstream and receive its answer.
 //
@@ -47,7 +47,7 @@ func (f *Flow) StartSniff(max int, timeout time.Duration) error {
 		return fmt.Errorf("relay: StartSniff of at most %d bytes", max)
 	}
 	if timeout <= 0 {
-		timeout = DefaultSniffTimeout
+		timeout = defaultSniff
 	}
 	x := s.earlyOf(s.of(f))
 	x.most, x.patience = max, timeout

@@ -20,13 +20,13 @@ func (f *streamFlow) deadline() deadline {
 	case streamSniffing:
 		d.sooner(f.since, f.early.patience, CauseRefused)
 	case streamSecuring:
-		d.sooner(f.since, orDefault(max(t.Handshake, 0), DefaultHandshakeTimeout), f.tls.failure())
+		d.sooner(f.since, orDefault(max(t.Handshake, 0), defaultHandshake), f.tls.failure())
 	case streamReplying:
-		d.sooner(f.since, orDefault(max(t.Connect, 0), DefaultConnectTimeout), CauseClientGone)
+		d.sooner(f.since, orDefault(max(t.Connect, 0), defaultConnect), CauseClientGone)
 	case streamConnecting, streamAsking:
-		d.sooner(f.since, orDefault(max(t.Connect, 0), DefaultConnectTimeout), CauseConnectTimeout)
+		d.sooner(f.since, orDefault(max(t.Connect, 0), defaultConnect), CauseConnectTimeout)
 	case streamQueued:
-		d.sooner(f.since-f.queued, orDefault(t.Queue, DefaultQueueTimeout), CauseQueueTimeout)
+		d.sooner(f.since-f.queued, orDefault(t.Queue, defaultQueue), CauseQueueTimeout)
 	case streamRelaying:
 		d.sooner(f.active, t.Idle, CauseIdle)
 		// A built-in upstream has no half that could speak or close.
@@ -37,7 +37,7 @@ func (f *streamFlow) deadline() deadline {
 			d.sooner(f.start+f.connect, t.FirstByte, CauseFirstByte)
 		}
 		if f.over(up) || f.over(down) {
-			d.sooner(f.active, orDefault(t.HalfClosed, DefaultHalfClosedTimeout), CauseHalfClosed)
+			d.sooner(f.active, orDefault(t.HalfClosed, defaultHalfClosed), CauseHalfClosed)
 		}
 	}
 	return d

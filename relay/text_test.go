@@ -21,7 +21,6 @@ import (
 type textual interface {
 	fmt.Stringer
 	encoding.TextMarshaler
-	slog.LogValuer
 }
 
 // TestText: every value has the same text in a log of either form, in JSON and
@@ -43,8 +42,8 @@ func TestText(t *testing.T) {
 		Addr{Network: Discard}:                  "discard:",
 	}
 	for v, want := range texts {
-		if v.String() != want || v.LogValue().String() != want || fmt.Sprint(v) != want {
-			t.Errorf("%T %#v is %q, and %q in a log; want %q", v, v, v.String(), v.LogValue(), want)
+		if v.String() != want || fmt.Sprint(v) != want || slog.AnyValue(v).String() != want {
+			t.Errorf("%T %#v is %q, and %q in a log; want %q", v, v, v.String(), slog.AnyValue(v), want)
 		}
 		again := reflect.New(reflect.TypeOf(v))
 		text, err := v.MarshalText()

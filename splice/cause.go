@@ -1,10 +1,6 @@
 package splice
 
-import (
-	"log/slog"
-
-	"github.com/penstock/penstock/internal/enum"
-)
+import "github.com/penstock/penstock/internal/enum"
 
 // Cause is the reason why a Relay between a and b ended.
 type Cause uint8
@@ -40,6 +36,3 @@ func (c Cause) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // UnmarshalText sets c to the cause of that name.
 func (c *Cause) UnmarshalText(text []byte) error { return enum.Set(c, "cause", causeNames, text) }
-
-// LogValue returns the cause's name. It implements [slog.LogValuer].
-func (c Cause) LogValue() slog.Value { return slog.StringValue(c.String()) }

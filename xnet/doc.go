@@ -1,4 +1,5 @@
-// Package xnet offers the batch calls of golang.org/x/net on top of package dgram. A
+// Package xnet offers the batch calls of golang.org/x/net on top of package dgram. Its API may
+// change, as long as that of golang.org/x/net may, whose types it has; CHANGELOG.md then says how to follow. A
 // [Conn] has ReadBatch and WriteBatch with [ipv4.Message], which is the same type as
 // ipv6.Message, and the methods of *net.UDPConn. Programs that use ipv4.PacketConn can
 // use it unchanged, and so can quic-go:

@@ -22,20 +22,20 @@ var published = []publicPackage{
 	{"pool", true, 34},
 	{"dgram", true, 77},
 	{"datapath", true, 21},
-	{"splice", true, 54},
+	{"splice", true, 53},
 	{"clienthello", true, 17},
-	{"relay", true, 256},
-	{"xnet", true, 13},
-	{"relay/hold", false, 58},
+	{"relay", true, 245},
+	{"relay/hold", false, 57},
 	{"relay/overload", false, 21},
-	{"relay/stats", false, 127},
+	{"relay/stats", false, 126},
+	{"xnet", false, 13}, // its methods have types of golang.org/x/net, which is v0 and may change them
 	{"quichello", false, 33},
 	{"keeper", false, 165},
 	{"sandbox", false, 50},
 }
 
 // mostFrozen is the maximum of the names that all frozen packages have together.
-const mostFrozen = 472
+const mostFrozen = 450
 
 // TestFrozen counts the names of each public package.
 func TestFrozen(t *testing.T) {

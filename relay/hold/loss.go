@@ -1,10 +1,6 @@
 package hold
 
-import (
-	"log/slog"
-
-	"github.com/penstock/penstock/internal/enum"
-)
+import "github.com/penstock/penstock/internal/enum"
 
 // Loss is the reason why a flow did not outlive its process.
 type Loss uint8
@@ -32,6 +28,3 @@ func (l Loss) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
 // UnmarshalText sets l to the reason of that name.
 func (l *Loss) UnmarshalText(text []byte) error { return enum.Set(l, "loss", lossNames, text) }
-
-// LogValue returns the reason's name. It implements [slog.LogValuer].
-func (l Loss) LogValue() slog.Value { return slog.StringValue(l.String()) }

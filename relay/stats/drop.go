@@ -1,10 +1,6 @@
 package stats
 
-import (
-	"log/slog"
-
-	"github.com/penstock/penstock/internal/enum"
-)
+import "github.com/penstock/penstock/internal/enum"
 
 // Drop is the reason why a datagram was read and not delivered.
 type Drop uint8
@@ -44,6 +40,3 @@ func (d Drop) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 func (d *Drop) UnmarshalText(text []byte) error {
 	return enum.Set(d, "reason of a drop", dropNames[:], text)
 }
-
-// LogValue returns the reason's name. It implements [slog.LogValuer].
-func (d Drop) LogValue() slog.Value { return slog.StringValue(d.String()) }

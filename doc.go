@@ -25,6 +25,10 @@
 //   - [github.com/penstock/penstock/pool] pools objects, with a bound and a hook for each object
 //     that leaves, and byte buffers by size.
 //
+// From version 1.0 on, the APIs of pool, dgram, datapath (how bytes were moved, in the words of splice
+// and relay), splice, clienthello and relay only grow. Those of the other packages may change, as their
+// documentation says: quichello, keeper, sandbox, xnet, and hold, overload and stats below relay.
+//
 // The packages depend only on the standard library and golang.org/x/sys. They log nothing, read no
 // environment variables, and run no code on import. They are written for Linux; on other systems,
 // except Plan 9, they compile, and whatever needs Linux returns errors.ErrUnsupported or, in

@@ -29,6 +29,10 @@
 // and stops reading from the writer. While a client is sniffed, at most as many
 // bytes are held as [Flow.StartSniff] asks for.
 //
+// What few programs need lies in packages whose APIs may change: what an engine has counted in
+// relay/stats, flows that outlive their process in relay/hold, and what to do while memory is short in
+// relay/overload.
+//
 // The engine runs on Linux. On other systems [New] returns [errors.ErrUnsupported].
 package relay
 

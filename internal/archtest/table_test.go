@@ -96,7 +96,9 @@ var table = []rule{
 		"internal/sys": kernel,
 		"pool":         pooled,
 	}},
-	{pkg: "relay/overload"},
+	{pkg: "relay/overload", tests: edges{
+		"relay": "the example: an engine that is short of memory",
+	}},
 	{pkg: "relay/stats", code: edges{
 		"internal/enum": named,
 		"pool":          "counters of buffers",

@@ -147,7 +147,7 @@ func (d *datagrams) forwardTouched() {
 
 // meet begins the flows of clients that have none, as far as there is time for that; see package admission.
 func (d *datagrams) meet(p *datagramPort, in *sys.Vector) {
-	start := d.loop.Clock()
+	start, before := d.loop.Clock(), d.beginning
 	for _, i := range d.strangers {
 		_, _, name, control := in.Received(int(i))
 		var c sys.Control
@@ -170,7 +170,7 @@ func (d *datagrams) meet(p *datagramPort, in *sys.Vector) {
 	d.forwardTouched()
 	took := d.loop.Clock() - start
 	d.admission.Took(took)
-	d.beginning += took
+	d.beginning = before + took // which has that of show
 }
 
 // input returns the vector that batches are received with, which the ports of a family share.
@@ -301,22 +301,19 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) *
 	d.stats.Begun++
 	d.loopStats.Accepted++
 	if admit := f.cfg.Hooks.Admit; admit != nil {
-		if c := admit(&f.Flow); c != CauseNone {
+		d.admitting = f
+		c := admit(&f.Flow)
+		d.admitting = nil
+		if c != CauseNone {
 			d.end(f, c.or(CauseRefused), nil)
 			return refuse(stats.DropRefused)
 		}
 	}
-	if c := d.connect(f); c != CauseNone {
-		why := stats.DropRefused
-		if c == CauseNoDescriptors || c == CauseNoPorts {
-			why = stats.DropNoRoom
-		}
+	if f.sniff != nil {
+		d.rearm(f)
+	} else if why, c := d.open(f); c != CauseNone {
 		d.end(f, c, f.err)
 		return refuse(why)
-	}
-	d.rearm(f)
-	if d.keep != nil {
-		d.keep.add(f.ref(), d.loop.Now)
 	}
 	if p.state != portOpen {
 		d.giveLate(f)

@@ -43,6 +43,8 @@ func (a *ages) touch(f *datagramFlow) {
 // ageList returns the list that f is in.
 func (d *datagrams) ageList(f *datagramFlow) *ages {
 	switch {
+	case f.sniff != nil:
+		return &d.undecided
 	case f.verified:
 		return &d.verified
 	case f.answered:

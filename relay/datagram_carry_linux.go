@@ -15,6 +15,11 @@ func (d *datagrams) forward(f *datagramFlow) {
 	d.ageList(f).touch(f)
 	i := f.first
 	f.first = -1
+	if f.sniff != nil {
+		if i = d.show(f, i); i < 0 {
+			return
+		}
+	}
 	if f.kept {
 		d.noteBegin(f)
 		defer d.noteEnd(f, f.gen)

@@ -5,9 +5,26 @@ import (
 	"fmt"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 var errNoDatagrams = errors.New("relay: the upstream of a datagram flow is not a datagram address")
+
+// open connects a flow for the first time. If that fails, it returns the flow's cause, and why its messages are dropped.
+func (d *datagrams) open(f *datagramFlow) (stats.Drop, Cause) {
+	switch c := d.connect(f); c {
+	case CauseNone:
+	case CauseNoDescriptors, CauseNoPorts:
+		return stats.DropNoRoom, c
+	default:
+		return stats.DropRefused, c
+	}
+	d.rearm(f)
+	if d.keep != nil {
+		d.keep.add(f.ref(), d.loop.Now)
+	}
+	return 0, CauseNone
+}
 
 // connect asks the hook for the next upstream until a socket is connected to
 // one. CauseNone: it is.

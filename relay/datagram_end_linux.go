@@ -17,7 +17,8 @@ func (d *datagrams) end(f *datagramFlow, c Cause, err error) {
 		p.out.flush()
 		p.out.forget(f)
 	}
-	d.dropHeld(f)
+	d.decided(f)
+	d.dropHeld(f, stats.DropEnded)
 	for i := f.first; i >= 0; i = d.batch[i].next {
 		m := &d.batch[i]
 		d.drop(f, up, stats.DropEnded, len(m.b), segment.Count(len(m.b), m.seg))

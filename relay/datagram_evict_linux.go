@@ -107,16 +107,16 @@ func (d *datagrams) makePlace() {
 }
 
 // evict ends the flow that is worth least, but not keep: the one silent for
-// longest among those that have waited in vain for an answer, or else among
+// longest among those that have no upstream yet or have waited in vain for an answer, or else among
 // those that had one, as long as they have half of the places. Of these the ones
 // whose clients are not verified go first, and the others stay while new clients
 // are refused for want of time: in a flood no forged address takes a place from
 // a flow that goes back and forth.
 func (d *datagrams) evict(keep *datagramFlow) bool {
-	if d.evictOldest(&d.silent, keep) {
+	if d.evictOldest(&d.undecided, keep) || d.evictOldest(&d.silent, keep) {
 		return true
 	}
-	if d.answered.n+d.verified.n < d.silent.n {
+	if d.answered.n+d.verified.n < d.undecided.n+d.silent.n {
 		return false
 	}
 	return d.evictOldest(&d.answered, keep) || !d.admission.Pressed(d.loop.Now) && d.evictOldest(&d.verified, keep)

@@ -3,6 +3,7 @@ package relay
 import (
 	"net/netip"
 	"strconv"
+	"time"
 
 	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/sys"
@@ -12,8 +13,8 @@ import (
 // connected socket towards the upstream.
 //
 //	first datagram ─▶ open ──▶ ended
-//	                  │  ▲
-//	                  └──┘ next upstream, after an ICMP error
+//	      │           ▲ │  ▲
+//	      └▶ sniffing ┘ └──┘ next upstream, after an ICMP error
 //
 // It has no state elsewhere, but for its place in the port's table, in the
 // loop's timer wheel and in one of two lists by age.
@@ -43,13 +44,21 @@ type datagramFlow struct {
 	port              *datagramPort
 	runs              [2]runLimit
 	moved             [2]moved
-	requests, answers int64   // datagrams sent to the present upstream, and received from it
-	held              []byte  // what the upstream's socket has not taken yet; see holdBack
-	first, last       int16   // its messages in the batch at hand; -1: none
-	pending           int16   // its items in the port's outbox
-	sentRuns          [2]bool // per direction: several datagrams have left as one message
-	pace              *pace   // nil: no bound on its bandwidth
+	requests, answers int64          // datagrams sent to the present upstream, and received from it
+	held              []byte         // what the upstream's socket has not taken yet, or waits for an upstream; see holdBack and datagramSniff
+	sniff             *datagramSniff // nil: not, or not any more
+	first, last       int16          // its messages in the batch at hand; -1: none
+	pending           int16          // its items in the port's outbox
+	sentRuns          [2]bool        // per direction: several datagrams have left as one message
+	pace              *pace          // nil: no bound on its bandwidth
 	newer, older      *datagramFlow
+}
+
+// datagramSniff is what a flow has as long as its client is sniffed.
+type datagramSniff struct {
+	most     int // bytes that are held, without their headers
+	held     int
+	patience time.Duration
 }
 
 // moved is what one direction has carried.

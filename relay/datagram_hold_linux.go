@@ -20,9 +20,8 @@ const (
 // holdBack holds a message until the socket has room, or drops it if too much is held.
 func (d *datagrams) holdBack(f *datagramFlow, b []byte, seg int, tos uint8) {
 	need := holdHeader + len(b)
-	if f.held == nil && d.stats.BytesHeld+holdMost <= holdTotal && !d.share.less.Load() {
-		f.held = d.shared.buffers.Get(holdMost)[:0]
-		d.stats.BytesHeld += holdMost
+	if f.held == nil && d.mayHold(holdMost) {
+		f.held = d.takeHold(holdMost)
 		d.watch(f)
 	}
 	if len(f.held)+need > holdMost || f.held == nil {
@@ -30,6 +29,24 @@ func (d *datagrams) holdBack(f *datagramFlow, b []byte, seg int, tos uint8) {
 		return
 	}
 	f.held = appendHeld(f.held, b, seg, tos)
+}
+
+// mayHold reports whether the flows of this loop may hold n bytes more.
+func (d *datagrams) mayHold(n int) bool {
+	return d.stats.BytesHeld+int64(n) <= holdTotal && !d.share.less.Load()
+}
+
+// takeHold returns a buffer for at least n bytes, which is empty.
+func (d *datagrams) takeHold(n int) []byte {
+	b := d.shared.buffers.Get(n)[:0]
+	d.stats.BytesHeld += int64(cap(b))
+	return b
+}
+
+// giveHold takes back a buffer from takeHold.
+func (d *datagrams) giveHold(b []byte) {
+	d.stats.BytesHeld -= int64(cap(b))
+	d.shared.buffers.Put(b)
 }
 
 func appendHeld(hold, b []byte, seg int, tos uint8) []byte {
@@ -57,11 +74,10 @@ func heldBytes(hold []byte) (n int64) {
 	return n
 }
 
-// release sends what f held back, now that its socket has room.
+// release sends what f held back, now that its socket has room, or that it has one.
 func (d *datagrams) release(f *datagramFlow) {
 	held := f.held
 	f.held = nil
-	d.stats.BytesHeld -= holdMost
 	d.watch(f)
 	ref := f.ref()
 	for rest := held; len(rest) > 0; {
@@ -76,11 +92,11 @@ func (d *datagrams) release(f *datagramFlow) {
 		d.toUpstream.add(f, b, seg, tos)
 	}
 	d.toUpstream.flush() // what stays is copied into another buffer
-	d.shared.buffers.Put(held)
+	d.giveHold(held)
 }
 
 // dropHeld lets go of what a flow held when it ends.
-func (d *datagrams) dropHeld(f *datagramFlow) {
+func (d *datagrams) dropHeld(f *datagramFlow, why stats.Drop) {
 	if f.held == nil {
 		return
 	}
@@ -88,9 +104,8 @@ func (d *datagrams) dropHeld(f *datagramFlow) {
 		var b []byte
 		var seg int
 		b, seg, _, rest = cutHeld(rest)
-		d.drop(f, up, stats.DropEnded, len(b), segment.Count(len(b), seg))
+		d.drop(f, up, why, len(b), segment.Count(len(b), seg))
 	}
-	d.shared.buffers.Put(f.held)
+	d.giveHold(f.held)
 	f.held = nil
-	d.stats.BytesHeld -= holdMost
 }

@@ -44,36 +44,39 @@ type datagrams struct {
 	gso   bool
 	gro   bool
 	// The bound on how many flows may begin per tick.
-	perTick     int
-	tick        int64 // when left was filled up
-	left        int
-	ports       []*datagramPort
-	admission   admission.Control
-	beginning   time.Duration  // how long flows began in this turn
-	silent      ages           // flows that had no answer yet: the first to be evicted
-	answered    ages           // those that had one
-	verified    ages           // and have sent something since; see datagramFlow.verified
-	rests       queue[resting] // sockets of flows that have ended
-	buffers     [][]byte       // what batches are received into, by all ports in turn; nil until the first port comes
-	inputs      [2]*sys.Vector // with the buffers: for IP addresses and for paths
-	batch       [dgramBatch]message
-	touched     []*datagramFlow  // flows of the batch at hand, in the order of their first message
-	strangers   []int16          // messages of the batch at hand whose clients have no flow
-	toUpstream  outbox           // to the upstream of one flow at a time
-	echoes      outbox           // echoes, by one port at a time
-	single      *sys.Vector      // for the datagrams of a refused run
-	dirty       []*datagramPort  // whose outboxes have memory that the end of the turn may return
-	spareMemory [2][]replyMemory // that no outbox has: for IP addresses and for paths
-	finished    []ref            // flows that have had all their replies
-	stopping    []*datagramPort  // that were stopped in this turn, or while others got their flows' sockets
-	giving      bool             // the flows of others get them
-	leaving     int              // ports that were stopped, and are not gone
-	empty       []*datagramPort  // closed ones that have no flow any more
-	noting      []ref            // flows that are kept and have moved something in this turn
-	portless    bool             // a flow gives up its port to another one; see freePort
-	unread      bool             // a port may hold more than this turn has taken
-	refusals    segment.Refusals
-	stats       *datagramCounters
+	perTick        int
+	tick           int64 // when left was filled up
+	left           int
+	ports          []*datagramPort
+	admission      admission.Control
+	beginning      time.Duration  // how long flows began in this turn
+	undecided      ages           // flows that have no upstream yet, because their clients are sniffed: the first to be evicted
+	undecidedBytes int64          // that they may hold
+	admitting      *datagramFlow  // for which Hooks.Admit runs
+	silent         ages           // flows that had no answer yet: the next
+	answered       ages           // those that had one
+	verified       ages           // and have sent something since; see datagramFlow.verified
+	rests          queue[resting] // sockets of flows that have ended
+	buffers        [][]byte       // what batches are received into, by all ports in turn; nil until the first port comes
+	inputs         [2]*sys.Vector // with the buffers: for IP addresses and for paths
+	batch          [dgramBatch]message
+	touched        []*datagramFlow  // flows of the batch at hand, in the order of their first message
+	strangers      []int16          // messages of the batch at hand whose clients have no flow
+	toUpstream     outbox           // to the upstream of one flow at a time
+	echoes         outbox           // echoes, by one port at a time
+	single         *sys.Vector      // for the datagrams of a refused run
+	dirty          []*datagramPort  // whose outboxes have memory that the end of the turn may return
+	spareMemory    [2][]replyMemory // that no outbox has: for IP addresses and for paths
+	finished       []ref            // flows that have had all their replies
+	stopping       []*datagramPort  // that were stopped in this turn, or while others got their flows' sockets
+	giving         bool             // the flows of others get them
+	leaving        int              // ports that were stopped, and are not gone
+	empty          []*datagramPort  // closed ones that have no flow any more
+	noting         []ref            // flows that are kept and have moved something in this turn
+	portless       bool             // a flow gives up its port to another one; see freePort
+	unread         bool             // a port may hold more than this turn has taken
+	refusals       segment.Refusals
+	stats          *datagramCounters
 }
 
 // datagramShare is what the datagrams of all loops share.

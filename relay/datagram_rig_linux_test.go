@@ -81,6 +81,11 @@ func (r *rig) closeDatagrams() {
 	if sent != d.Sent || written != sum.BytesWritten {
 		t.Errorf("by the records %d datagrams and %d bytes were sent, by the counters %d and %d", sent, written, d.Sent, sum.BytesWritten)
 	}
+	for _, d := range r.e.datagrams.all {
+		if d.undecided.n != 0 || d.undecidedBytes != 0 {
+			t.Errorf("left: %d flows that are sniffed, with %d bytes", d.undecided.n, d.undecidedBytes)
+		}
+	}
 	for _, wrong := range r.k.Wrong() {
 		t.Error(wrong)
 	}

@@ -389,8 +389,13 @@ func runGrams(t *testing.T, data []byte) {
 	}
 	first := Addr{Network: UDP, AddrPort: m.upstreams[0].at}
 	m.up.Store(&first)
+	hooks := Hooks{Upstream: func(_ *Flow, attempt int) *Addr { return []*Addr{m.up.Load(), nil}[min(attempt, 1)] }}
+	if kind >= 128 {
+		hooks.Admit = func(f *Flow) Cause { f.StartSniff(100_000, 3*time.Second); return CauseNone }
+		hooks.Sniff = sniffGrams
+	}
 	l := m.r.listenAt(gramPlace(t, "udp4"), ListenConfig{
-		Hooks:    Hooks{Upstream: func(_ *Flow, attempt int) *Addr { return []*Addr{m.up.Load(), nil}[min(attempt, 1)] }},
+		Hooks:    hooks,
 		Datagram: DatagramConfig{Replies: int(kind >> 3 & 1), OnUnreachable: UnreachableAction(kind >> 4 % 3)},
 	})
 	m.listener = l.Addr().AddrPort
@@ -411,12 +416,28 @@ func runGrams(t *testing.T, data []byte) {
 	}
 }
 
+// sniffGrams decides about a client after some of its datagrams, by what is in them.
+func sniffGrams(f *Flow, b []byte, last bool) (int, SniffNext) {
+	seen, _ := f.Value().(int)
+	f.SetValue(seen + 1)
+	switch {
+	case b == nil:
+		return 0, SniffNext(1 + seen%2)
+	case b[8]%16 == 0:
+		return 0, SniffRefuse
+	case last, seen == 3, b[8]%4 == 0:
+		return 0, SniffDone
+	}
+	return 0, SniffMore
+}
+
 // FuzzGrams: the flows of a loop as a state machine. Whoever sends what, however sends fail, upstreams go, flows are
 // evicted, rest and end: a datagram reaches its owner or nobody, whole, at most once and in order; nothing is left
 // lying when the loop sleeps; the counters balance.
 func FuzzGrams(f *testing.F) {
 	for kind := range byte(6) {
 		f.Add([]byte{kind * 5, 0, 1, 0x2b, 0, 2, 0x1a, 10, 5, 0, 0x3b, 5, 1, 0x2c, 10})
+		f.Add([]byte{128 + kind*5, 0, 1, 0x2b, 0, 2, 0x1a, 10, 5, 0, 0x3b, 0, 1, 0x0c, 8, 14, 4, 5, 1, 0x2c, 10})
 		f.Add([]byte{kind * 7, 0, 1, 0x2b, 11, 1, 3, 0, 2, 0x1a, 9, 5, 0, 0x3b, 5, 1, 0x2c, 11, 0, 2, 14, 4, 0, 3, 9, 10})
 		f.Add([]byte{kind * 9, 0, 0, 0, 10, 14, 2, 0, 1, 0, 10, 14, 2, 0, 2, 0, 10, 0, 3, 0, 10, 0, 4, 0, 10, 5, 4, 0, 5, 3, 0, 15, 5, 0, 5, 9, 10})
 	}

@@ -6,6 +6,9 @@ func (f *datagramFlow) deadline() deadline {
 	d := noDeadline
 	d.sooner(f.active, orDefault(f.timeouts.Idle, DefaultDatagramIdle), CauseIdle)
 	d.sooner(f.start, f.timeouts.Life, CauseLife)
+	if f.sniff != nil {
+		d.sooner(f.start, f.sniff.patience, CauseRefused)
+	}
 	return d
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/relay/hold"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // init sets the limits of an engine that may have this many descriptors, and later as many as now has.
@@ -105,7 +106,12 @@ func (d *datagrams) Until() time.Duration {
 // Due looks at a flow whose timer came up, which may be early.
 func (d *datagrams) Due(slot uint32) {
 	f := d.slab.At(slot)
-	if dl := f.deadline(); dl.cause != CauseNone && dl.at <= d.loop.Seen {
+	switch dl := f.deadline(); {
+	case dl.cause == CauseNone, dl.at > d.loop.Seen:
+	case dl.cause == CauseRefused:
+		d.showEnd(f)
+		return
+	default:
 		d.end(f, dl.cause, nil)
 		return
 	}
@@ -146,7 +152,7 @@ func (d *datagrams) HandOver() {
 			d.end(f, CauseCrashed, nil)
 			return
 		}
-		d.dropHeld(f)
+		d.dropHeld(f, stats.DropEnded)
 		if f.pending > 0 {
 			f.port.out.forget(f)
 		}

@@ -24,6 +24,8 @@ type flowOwner interface {
 	timeoutsChanged(f *Flow)
 	// mayDial reports whether f may still be connected to an upstream.
 	mayDial(f *Flow) bool
+	// startSniff makes Hooks.Sniff see what f's client sends, at most so many bytes, within this time.
+	startSniff(f *Flow, most int, patience time.Duration) error
 	// limit returns the bound on f's bandwidth, for it to be changed; nil: it is
 	// too late for that.
 	limit(f *Flow) *pace

@@ -158,8 +158,7 @@ func TestDatagramTimeouts(t *testing.T) {
 				if f.Timeouts() != to {
 					t.Errorf("timeouts %+v", f.Timeouts())
 				}
-				f.StartSniff(100, time.Minute) // which means nothing here
-				f.Preface([]byte("nor this"))
+				f.Preface([]byte("which means nothing here"))
 				f.Ref().Resume()
 				return CauseNone
 			}}}, gramEcho(t, "udp4"))

@@ -279,9 +279,9 @@ type Hooks struct {
 	// not a Cause count as [CauseRefused].
 	Admit func(*Flow) Cause
 
-	// Sniff is called with the first bytes from the client of a stream if Admit has
-	// called [Flow.StartSniff], which documents it. Package clienthello parses what a
-	// TLS client sends.
+	// Sniff is called with the first bytes from the client of a stream, or with its first
+	// datagrams, if Admit has called [Flow.StartSniff], which documents it. Package
+	// clienthello parses what a TLS client sends, package quichello what a QUIC client does.
 	Sniff func(f *Flow, b []byte, last bool) (take int, next SniffNext)
 
 	// Upstream returns the address to connect to. It is called with attempt 0, and

@@ -125,8 +125,9 @@ func TestStages(t *testing.T) {
 	wantTurnedAway(t, r.listen("tcp4", ListenConfig{Hooks: hooks}))
 	r.expect(CauseRefused)
 
+	hooks.Sniff = func(*Flow, []byte, bool) (int, SniffNext) { return 0, SniffRefuse }
 	hooks.Admit = func(f *Flow) Cause {
-		want("Admit of a datagram flow", f, errors.ErrUnsupported, errors.ErrUnsupported, errors.ErrUnsupported, nil, nil)
+		want("Admit of a datagram flow", f, nil, errors.ErrUnsupported, errors.ErrUnsupported, nil, nil)
 		return CauseRefused
 	}
 	hooks.Done = r.done

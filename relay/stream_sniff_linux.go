@@ -9,48 +9,15 @@ import (
 )
 
 var (
-	errNoSniffing  = fmt.Errorf("relay: StartSniff of a datagram flow: %w", errors.ErrUnsupported)
-	errNoPreface   = fmt.Errorf("relay: Preface of a datagram flow: %w", errors.ErrUnsupported)
-	errNoSniffHook = errors.New("relay: StartSniff without Hooks.Sniff")
+	errNoPreface = fmt.Errorf("relay: Preface of a datagram flow: %w", errors.ErrUnsupported)
 )
 
-// StartSniff, called in Hooks.Admit of a stream, makes the engine read from the client
-// and show the bytes to Hooks.Sniff before it asks for an upstream. Each time that more
-// bytes have arrived, the hook is called with all of them that it has not taken away.
-// The slice is valid during the call and must not be written to.
-//
-// The hook returns the number of bytes to take away from the head, such as the length
-// of a PROXY header, and what to do next. After SniffMore it is called again when there
-// is more to show; if it has taken some bytes, at once with the rest. After SniffDone
-// the flow goes on to Hooks.Upstream, and the bytes that were not taken away are sent
-// to the upstream first.
-//
-// The argument last is true if there will be no more bytes: there are max of them,
-// timeout has passed (0 means 5 seconds), or the client has ended its side.
-// SniffMore then means SniffRefuse, unless the hook has taken bytes away. A client that
-// has ended its side can still be connected to an upstream and receive its answer.
-//
-// The engine holds at most max bytes, in a buffer that grows as they arrive.
-//
-// StartSniff returns [ErrStage] in another hook, [errors.ErrUnsupported] for a datagram
-// flow, and an error if there is no Hooks.Sniff or max is not positive.
-func (f *Flow) StartSniff(max int, timeout time.Duration) error {
-	s, ok := f.owner.(*streams)
-	switch {
-	case !ok:
-		return errNoSniffing
-	case s.of(f).state != streamAdmitting:
-		return s.of(f).stage("StartSniff", "Hooks.Admit")
-	case f.cfg.Hooks.Sniff == nil:
-		return errNoSniffHook
-	case max <= 0:
-		return fmt.Errorf("relay: StartSniff of at most %d bytes", max)
-	}
-	if timeout <= 0 {
-		timeout = defaultSniff
+func (s *streams) startSniff(f *Flow, most int, patience time.Duration) error {
+	if sf := s.of(f); sf.state != streamAdmitting {
+		return sf.stage("StartSniff", admitOnly)
 	}
 	x := s.earlyOf(s.of(f))
-	x.most, x.patience = max, timeout
+	x.most, x.patience = most, patience
 	return nil
 }
 

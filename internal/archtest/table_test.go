@@ -125,6 +125,7 @@ var table = []rule{
 		"pool":               pooled,
 	}, tests: edges{
 		"clienthello": "the example of a hook that sniffs",
+		"quichello":   "the example of a hook that sniffs datagrams",
 	}},
 	{pkg: "dgram", code: edges{
 		"internal/segment": segments,

@@ -309,7 +309,7 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) *
 			return refuse(stats.DropRefused)
 		}
 	}
-	if f.sniff != nil {
+	if f.sniffed {
 		d.rearm(f)
 	} else if why, c := d.open(f); c != CauseNone {
 		d.end(f, c, f.err)

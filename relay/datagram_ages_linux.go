@@ -43,7 +43,7 @@ func (a *ages) touch(f *datagramFlow) {
 // ageList returns the list that f is in.
 func (d *datagrams) ageList(f *datagramFlow) *ages {
 	switch {
-	case f.sniff != nil:
+	case f.sniffed:
 		return &d.undecided
 	case f.verified:
 		return &d.verified

@@ -15,7 +15,7 @@ func (d *datagrams) forward(f *datagramFlow) {
 	d.ageList(f).touch(f)
 	i := f.first
 	f.first = -1
-	if f.sniff != nil {
+	if f.sniffed {
 		if i = d.show(f, i); i < 0 {
 			return
 		}

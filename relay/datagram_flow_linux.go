@@ -37,6 +37,7 @@ type datagramFlow struct {
 	returned          int64    // bytes of replies, as long as DatagramConfig.Amplification bounds them
 	ownDrops          uint32   // SO_RXQ_OVFL's last reading of its own socket
 	astray            bool     // it was restored to another socket than its own, or the sockets have changed: its client's datagrams may reach another loop
+	sniffed           bool     // its client is; see datagrams.sniffs
 	path              string
 	localAddr         netip.Addr // that the client wrote to, where the listener is bound to none
 	zone              uint32     // interface, where localAddr is a link-local address
@@ -44,21 +45,20 @@ type datagramFlow struct {
 	port              *datagramPort
 	runs              [2]runLimit
 	moved             [2]moved
-	requests, answers int64          // datagrams sent to the present upstream, and received from it
-	held              []byte         // what the upstream's socket has not taken yet, or waits for an upstream; see holdBack and datagramSniff
-	sniff             *datagramSniff // nil: not, or not any more
-	first, last       int16          // its messages in the batch at hand; -1: none
-	pending           int16          // its items in the port's outbox
-	sentRuns          [2]bool        // per direction: several datagrams have left as one message
-	pace              *pace          // nil: no bound on its bandwidth
+	requests, answers int64   // datagrams sent to the present upstream, and received from it
+	held              []byte  // what the upstream's socket has not taken yet, or waits for an upstream; see holdBack and datagramSniff
+	first, last       int16   // its messages in the batch at hand; -1: none
+	pending           int16   // its items in the port's outbox
+	sentRuns          [2]bool // per direction: several datagrams have left as one message
+	pace              *pace   // nil: no bound on its bandwidth
 	newer, older      *datagramFlow
 }
 
 // datagramSniff is what a flow has as long as its client is sniffed.
 type datagramSniff struct {
-	most     int // bytes that are held, without their headers
-	held     int
-	patience time.Duration
+	most  int // bytes that are held, without their headers
+	held  int
+	until time.Duration // by the loop's clock
 }
 
 // moved is what one direction has carried.

@@ -60,7 +60,7 @@ func (d *datagrams) transfer(f *Flow, direction int) Transfer {
 
 func (d *datagrams) describe(f *Flow, i *FlowInfo) {
 	i.Datagram = true
-	if d.of(f).sniff != nil {
+	if d.of(f).sniffed {
 		i.State = stats.StateSniffing
 	}
 	i.Up.Held = heldBytes(d.of(f).held)

@@ -8,7 +8,7 @@ const trimRests = 256
 // blocked reports whether a flow holds datagrams that its upstream does not take; and whether it may be
 // ended for being idle, which is always so between two turns.
 func (d *datagrams) blocked(f *datagramFlow) (blocked, relaying bool) {
-	return f.held != nil, f.sniff == nil && f.evictable(nil)
+	return f.held != nil, !f.sniffed && f.evictable(nil)
 }
 
 // memory returns the bytes that a flow holds in user space and in the buffers of its socket. That of its

@@ -49,16 +49,17 @@ type datagrams struct {
 	left           int
 	ports          []*datagramPort
 	admission      admission.Control
-	beginning      time.Duration  // how long flows began in this turn
-	undecided      ages           // flows that have no upstream yet, because their clients are sniffed: the first to be evicted
-	undecidedBytes int64          // that they may hold
-	admitting      *datagramFlow  // for which Hooks.Admit runs
-	silent         ages           // flows that had no answer yet: the next
-	answered       ages           // those that had one
-	verified       ages           // and have sent something since; see datagramFlow.verified
-	rests          queue[resting] // sockets of flows that have ended
-	buffers        [][]byte       // what batches are received into, by all ports in turn; nil until the first port comes
-	inputs         [2]*sys.Vector // with the buffers: for IP addresses and for paths
+	beginning      time.Duration             // how long flows began in this turn
+	undecided      ages                      // flows that have no upstream yet, because their clients are sniffed: the first to be evicted
+	undecidedBytes int64                     // that they may hold
+	sniffs         map[uint32]*datagramSniff // of these flows, by slot
+	admitting      *datagramFlow             // for which Hooks.Admit runs
+	silent         ages                      // flows that had no answer yet: the next
+	answered       ages                      // those that had one
+	verified       ages                      // and have sent something since; see datagramFlow.verified
+	rests          queue[resting]            // sockets of flows that have ended
+	buffers        [][]byte                  // what batches are received into, by all ports in turn; nil until the first port comes
+	inputs         [2]*sys.Vector            // with the buffers: for IP addresses and for paths
 	batch          [dgramBatch]message
 	touched        []*datagramFlow  // flows of the batch at hand, in the order of their first message
 	strangers      []int16          // messages of the batch at hand whose clients have no flow

@@ -23,23 +23,27 @@ func (d *datagrams) startSniff(fl *Flow, most int, patience time.Duration) error
 	if d.admitting != f {
 		return stageError("StartSniff", "of a datagram flow that was admitted", admitOnly)
 	}
-	if f.sniff == nil {
+	if !f.sniffed {
 		d.ageList(f).remove(f)
-		f.sniff = new(datagramSniff)
+		f.sniffed = true
 		d.undecided.add(f)
 	}
-	*f.sniff = datagramSniff{most: most, patience: patience}
+	if d.sniffs == nil {
+		d.sniffs = make(map[uint32]*datagramSniff)
+	}
+	d.sniffs[f.slot] = &datagramSniff{most: most, until: after(f.start, patience)}
 	return nil
 }
 
 // decided ends the sniffing of a flow, which has been sent nowhere so far. Where its client is not sniffed, it does nothing.
 func (d *datagrams) decided(f *datagramFlow) {
-	if f.sniff == nil {
+	if !f.sniffed {
 		return
 	}
 	d.undecidedBytes -= int64(cap(f.held))
 	d.undecided.remove(f)
-	f.sniff = nil
+	f.sniffed = false
+	delete(d.sniffs, f.slot)
 	d.silent.add(f)
 }
 
@@ -48,6 +52,7 @@ func (d *datagrams) decided(f *datagramFlow) {
 func (d *datagrams) show(f *datagramFlow, i int16) int16 {
 	start := d.loop.Clock()
 	defer func() { d.beginning += d.loop.Clock() - start }() // it is a part of what new clients cost
+	s := d.sniffs[f.slot]
 	for ; i >= 0; i = d.batch[i].next {
 		m := &d.batch[i]
 		for {
@@ -55,7 +60,7 @@ func (d *datagrams) show(f *datagramFlow, i int16) int16 {
 			if m.seg > 0 {
 				b = b[:min(m.seg, len(b))]
 			}
-			last := f.sniff.held+len(b) >= f.sniff.most
+			last := s.held+len(b) >= s.most
 			switch take, next := f.cfg.Hooks.Sniff(&f.Flow, b, last); {
 			case next == SniffDone:
 				return d.forwardSniffed(f, i)
@@ -65,7 +70,7 @@ func (d *datagrams) show(f *datagramFlow, i int16) int16 {
 			case take > 0:
 				d.drop(f, up, stats.DropRefused, len(b), 1)
 			default:
-				d.holdSniffed(f, b, m.tos)
+				d.holdSniffed(f, s, b, m.tos)
 			}
 			if m.b = m.b[len(b):]; len(m.b) == 0 {
 				break
@@ -124,13 +129,13 @@ func (d *datagrams) dropFrom(f *datagramFlow, i int16, why stats.Drop) {
 
 // holdSniffed holds a datagram until the flow has an upstream. If there is no room, the datagram is lost, as if the network had
 // lost it.
-func (d *datagrams) holdSniffed(f *datagramFlow, b []byte, tos uint8) {
+func (d *datagrams) holdSniffed(f *datagramFlow, s *datagramSniff, b []byte, tos uint8) {
 	if need := len(f.held) + holdHeader + len(b); need > cap(f.held) && !d.growHeld(f, max(need, sniffLeast)) {
 		d.drop(f, up, stats.DropFull, len(b), 1)
 		return
 	}
 	f.held = appendHeld(f.held, b, 0, tos)
-	f.sniff.held += len(b)
+	s.held += len(b)
 }
 
 // growHeld gives a flow a buffer of at least n bytes. If all flows that are sniffed hold too much, the one that was silent for

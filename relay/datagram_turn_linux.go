@@ -106,7 +106,7 @@ func (d *datagrams) Until() time.Duration {
 // Due looks at a flow whose timer came up, which may be early.
 func (d *datagrams) Due(slot uint32) {
 	f := d.slab.At(slot)
-	switch dl := f.deadline(); {
+	switch dl := d.deadline(f); {
 	case dl.cause == CauseNone, dl.at > d.loop.Seen:
 	case dl.cause == CauseRefused:
 		d.showEnd(f)

@@ -322,22 +322,10 @@ func TestQUICOutlives(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	defer cancel()
 	serverTLS, clientTLS := certificate(t)
-	endpoint := func(config *quic.Config) *quic.Endpoint {
-		e, err := quic.Listen("udp4", "127.0.0.1:0", config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			over, cancel := context.WithCancel(context.Background())
-			cancel() // at once
-			e.Close(over)
-		})
-		return e
-	}
 	// While a worker is replaced nobody reads what comes back, and the connection may have nothing to send.
 	const idle = 3 * patience
-	server := endpoint(&quic.Config{TLSConfig: serverTLS, MaxIdleTimeout: idle})
-	client := endpoint(nil)
+	server := quicEndpoint(t, &quic.Config{TLSConfig: serverTLS, MaxIdleTimeout: idle})
+	client := quicEndpoint(t, nil)
 	k := runKept(t, "listeners: {quic: {listen: \"udp://127.0.0.1:0\", to: \"udp://{0}\"}}", server.LocalAddr())
 
 	echoed := make(chan error, 1)
@@ -398,14 +386,29 @@ func TestQUICOutlives(t *testing.T) {
 	}
 }
 
-// certificate returns the configurations of a server, and of a client that trusts it.
-func certificate(t *testing.T) (server, client *tls.Config) {
+// quicEndpoint returns an endpoint of QUIC at a free port. It is closed at once when the test ends.
+func quicEndpoint(t *testing.T, config *quic.Config) *quic.Endpoint {
+	t.Helper()
+	e, err := quic.Listen("udp4", "127.0.0.1:0", config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		over, cancel := context.WithCancel(context.Background())
+		cancel() // at once
+		e.Close(over)
+	})
+	return e
+}
+
+// certificate returns the configurations of a server with the name "test" and further names, and of a client that trusts it.
+func certificate(t *testing.T, names ...string) (server, client *tls.Config) {
 	t.Helper()
 	public, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"test"}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: append(names, "test")}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, public, key)
 	if err != nil {
 		t.Fatal(err)

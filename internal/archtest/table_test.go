@@ -304,6 +304,7 @@ var table = []rule{
 		"cmd/penstock/internal/saved":    "counts that the next worker goes on with",
 		"cmd/penstock/internal/upstream": "members",
 		"clienthello":                    public,
+		"quichello":                      public,
 		"relay":                          public,
 	}},
 	{pkg: "cmd/penstock/internal/removal", code: edges{

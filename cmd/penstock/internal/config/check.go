@@ -128,8 +128,7 @@ func (r *reader) checkKind(l *listener) {
 	}
 	kind := l.Listen.Kind
 	if l.Datagrams {
-		only([]any{&l.Backlog, &l.ProxyFrom, &l.Sniff.Max, &l.Sniff.Timeout, &l.Timeouts.HalfClosed, &l.Timeouts.FirstByte},
-			"does not apply to datagrams", "on stream listeners only")
+		only([]any{&l.Backlog, &l.ProxyFrom, &l.Timeouts.HalfClosed, &l.Timeouts.FirstByte}, "does not apply to datagrams", "on stream listeners only")
 	} else {
 		only([]any{&l.Replies, &l.Amplification, &l.Unreachable, &l.TOS}, "does not apply to streams", "on datagram listeners only")
 	}
@@ -140,6 +139,7 @@ func (r *reader) checkKind(l *listener) {
 		only([]any{&l.Transparent, &l.Interface, &l.Allow, &l.Deny}, "clients of a Unix socket have no address", "on TCP and UDP listeners only")
 		if l.Datagrams {
 			only([]any{&l.TOS}, "datagrams of a Unix socket have no TOS byte", "on UDP listeners only")
+			only([]any{&l.Sniff.Max, &l.Sniff.Timeout}, "nothing is read from the datagrams of a Unix socket", "on stream and UDP listeners only")
 		}
 		if strings.HasPrefix(l.Listen.Path, "@") {
 			only([]any{&l.Mode}, "an abstract name has no permissions", "with a path only")
@@ -149,8 +149,8 @@ func (r *reader) checkKind(l *listener) {
 		only([]any{&l.TCP}, "the socket is not a TCP socket", "on TCP listeners only")
 	}
 	for _, route := range l.Routes {
-		if l.Datagrams {
-			only([]any{&route.SNI, &route.ALPN}, "a ClientHello is not read from datagrams", "on stream listeners only")
+		if kind == spec.Unixgram {
+			only([]any{&route.SNI, &route.ALPN}, "a ClientHello is not read from the datagrams of a Unix socket", "on stream and UDP listeners only")
 		}
 		r.checkMatches(l, &route.To, route.To)
 	}
@@ -198,8 +198,8 @@ func (r *reader) checkMatches(l *listener, ref any, g *spec.Group) {
 	if _, ok := g.HashTLV(); ok && len(l.ProxyFrom) == 0 {
 		r.warn(r.position(ref), fault{problem: "the group " + plain(g.Name) + " hashes a TLV, and the listener " + l.Name + " accepts no PROXY headers: it hashes the client's address"})
 	}
-	if g.Hash == "sni" && l.Datagrams {
-		r.warn(r.position(ref), fault{problem: "the group " + plain(g.Name) + " hashes the server name, which datagrams do not have: it hashes the client's address"})
+	if g.Hash == "sni" && l.Listen.Kind == spec.Unixgram {
+		r.warn(r.position(ref), fault{problem: "the group " + plain(g.Name) + " hashes the server name, which the datagrams of a Unix socket do not have: it hashes the client's address"})
 	}
 	if (g.Dial.ForwardAllTLVs || len(g.Dial.ForwardTLVs) > 0) && len(l.ProxyFrom) == 0 && !l.Datagrams {
 		r.warn(r.position(ref), fault{problem: "the group " + plain(g.Name) + " forwards TLVs, and the listener " + l.Name + " accepts no PROXY headers"})

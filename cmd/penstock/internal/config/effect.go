@@ -54,7 +54,11 @@ func (r *reader) warnListener(l *listener) {
 		c := &l.Limits.Client
 		r.warnNoEffect("the listener asks no client for a certificate: tls.clients", &c.Flows, &c.NewFlows, &c.Burst)
 	}
-	if !l.Sniff.TLS && len(l.ProxyFrom) == 0 && !l.Datagrams {
+	switch {
+	case l.Sniff.TLS, len(l.ProxyFrom) > 0:
+	case l.Datagrams:
+		r.warnNoEffect("no route has sni or alpn, and no group hashes sni", &l.Sniff.Max, &l.Sniff.Timeout)
+	default:
 		r.warnNoEffect("no route has sni or alpn, no group hashes sni, and the listener has no tls and accepts no PROXY headers", &l.Sniff.Max, &l.Sniff.Timeout)
 	}
 	r.warnALPN(l)

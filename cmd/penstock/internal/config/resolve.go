@@ -66,7 +66,7 @@ func (r *reader) resolve(f *file) *spec.Config {
 	}
 	for _, l := range f.listeners {
 		for _, route := range routesOf(&l.Listener) {
-			if route.To != nil && route.To.Hash == "sni" && !l.Datagrams {
+			if route.To != nil && route.To.Hash == "sni" && l.Listen.Kind != spec.Unixgram {
 				l.Sniff.TLS = true
 			}
 		}

@@ -166,7 +166,7 @@ var tcpKeys = keysOf("tcp",
 )
 
 var sniffKeys = keysOf("sniff",
-	field("max", size(512, 1<<20), "64KiB", "Maximum size of a PROXY header and a ClientHello together.", func(s *spec.Sniff) *int { return &s.Max }),
+	field("max", size(512, 1<<20), "64KiB", "Maximum size of a PROXY header and a ClientHello together, or of the datagrams of a QUIC client until its ClientHello is complete.", func(s *spec.Sniff) *int { return &s.Max }),
 	field("timeout", duration(time.Millisecond, ""), "5s", "How long a client may take to send them.", func(s *spec.Sniff) *time.Duration { return &s.Timeout }),
 )
 

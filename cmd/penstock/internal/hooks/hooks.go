@@ -41,7 +41,7 @@ func (h *Hooks) Reentered() int64 { return h.decoded.Load() }
 //
 //	accepted    the engine accepts the client, or its first datagram begins a flow
 //	admitted    admit.Controller: access lists and limits
-//	sniffed     admit.ParseProxy, clienthello.Parse: the original client, and the server name
+//	sniffed     admit.ParseProxy, clienthello.Parse, quichello: the original client, and the server name
 //	agreed      starttls: whether TLS begins, on both sides
 //	secured     certs.Server: the client's TLS is terminated, and the names of its certificate
 //	routed      route.Table: to a group
@@ -90,9 +90,12 @@ func (h *Hooks) admit(f *relay.Flow) relay.Cause {
 
 // sniff is the hook for the first bytes of a client: a PROXY header, if one is due, and then a
 // ClientHello, if the route depends on it. A client that sends nothing in time, or no TLS, has no
-// name.
+// name. Of datagrams it is the ClientHello of QUIC.
 func (h *Hooks) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay.SniffNext) {
 	p := stateOf(f)
+	if p.plan.Spec.Datagrams {
+		return h.quic(f, p, b, last)
+	}
 	if p.admission.ExpectsProxy() && p.header == nil {
 		header, n, more, err := admit.ParseProxy(b)
 		switch {

@@ -11,6 +11,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
+	"github.com/penstock/penstock/quichello"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -20,8 +21,8 @@ type State struct {
 	plan      *Plan
 	admission admit.Admission
 	lease     upstream.Lease
-	header    *admit.Header // PROXY header received; nil: none
-	local     *relay.Addr   // address that the client connected to; nil: not asked for yet
+	header    *admit.Header        // PROXY header received; nil: none
+	local     *relay.Addr          // address that the client connected to; nil: not asked for yet
 
 	hello        atomic.Pointer[clientTLS] // nil: the client has not sent a ClientHello that was read
 	target       atomic.Pointer[Target]
@@ -65,9 +66,11 @@ func (s start) allowed(on *spec.StartTLS) bool {
 	return true
 }
 
-// clientTLS is what is known of a client's TLS. It does not change, but for what it is admitted as.
+// clientTLS is what is known of a client's TLS. It does not change, but for what it is admitted as, and while the
+// ClientHello of a QUIC client is assembled.
 type clientTLS struct {
 	clienthello.Hello
+	quic       *quichello.Assembler // until the ClientHello is complete; it belongs to the flow's loop
 	terminated bool
 	identity   *certs.Identity // nil: it has no certificate that was verified
 	protocol   string          // that ALPN has chosen, if terminated

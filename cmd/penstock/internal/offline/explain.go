@@ -219,6 +219,8 @@ func (e *explanation) addSource(l *spec.Listener, m route.Meta) {
 			e.addStep("sniff: a ClientHello for %s, ALPN %s", m.SNI, cmp.Or(strings.Join(m.ALPN, ", "), "none"))
 		case l.StartTLS.Protocol != "":
 			e.addStep("sniff: a ClientHello without a server name")
+		case l.Datagrams:
+			e.addStep("sniff: no server name; a client that speaks no QUIC, or an unknown version of it, has none")
 		default:
 			e.addStep("sniff: no server name; a client that sends nothing for %v, or no TLS, has none", l.Sniff.Timeout)
 		}

@@ -29,6 +29,8 @@ func TestExplain(t *testing.T) {
 		{file: "tls-passthrough", listener: "https", from: "192.0.2.7", sni: "intranet.example.com"},
 		{file: "tls-passthrough", listener: "https", from: "203.0.113.9", sni: "v2.api.example.com", alpn: []string{"h2"}},
 		{file: "tls-passthrough", listener: "https", from: "203.0.113.9"},
+		{file: "quic-by-name", listener: "quic", from: "203.0.113.9", sni: "v2.api.example.com", alpn: []string{"h3"}},
+		{file: "quic-by-name", listener: "quic", from: "203.0.113.9"},
 		{file: "database", listener: "postgres", from: "10.0.0.77"},
 		{file: "dns-front", listener: "dns-udp", from: "2001:db8::1"},
 		{file: "tcp-to-unix", listener: "web", from: "198.51.100.1"},

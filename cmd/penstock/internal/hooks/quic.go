@@ -1,0 +1,45 @@
+package hooks
+
+import (
+	"errors"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/quichello"
+	"github.com/penstock/penstock/relay"
+)
+
+// quic is the part of the hook sniff that reads datagrams: the ClientHello of QUIC, which may take several. A client
+// that speaks something else, or a version that is not known here, has no name.
+func (h *Hooks) quic(f *relay.Flow, p *State, b []byte, last bool) (take int, next relay.SniffNext) {
+	err := quichello.ErrIncomplete
+	var known *clientTLS
+	if b != nil { // the time is not over
+		begun := p.hello.Load()
+		if begun == nil {
+			begun = &clientTLS{quic: new(quichello.Assembler)}
+			p.hello.Store(begun)
+		}
+		hello, e := begun.quic.Add(b)
+		if err = e; err == nil {
+			known = &clientTLS{Hello: hello}
+		}
+	}
+	incomplete := errors.Is(err, quichello.ErrIncomplete)
+	switch {
+	case incomplete && !last:
+		return 0, relay.SniffMore
+	case err != nil && !incomplete && !errors.Is(err, quichello.ErrNotInitial) && !errors.Is(err, quichello.ErrVersion):
+		// Anybody can send what no server would take in the name of the client, whose connection goes on all the same. A second
+		// connection from the same port waits for the first one: its client sends again.
+		return max(1, len(b)), relay.SniffMore
+	}
+	p.hello.Store(known)
+	next = h.routed(f, p)
+	if incomplete && p.reason == spec.ReasonNoRoute {
+		p.reason = spec.ReasonSniffTimeout
+		if b != nil {
+			p.reason = spec.ReasonSniffMax
+		}
+	}
+	return 0, next
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/quic"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+)
+
+// namedServer is a server of QUIC that says its name at the head of each stream, and then returns what it gets.
+func namedServer(t *testing.T, ctx context.Context, name string, config *quic.Config) net.Addr {
+	e := quicEndpoint(t, config)
+	go func() {
+		for {
+			c, err := e.Accept(ctx)
+			if err != nil {
+				return
+			}
+			go func() {
+				for {
+					s, err := c.AcceptStream(ctx)
+					if err != nil {
+						return
+					}
+					go func() {
+						fmt.Fprintln(s, name)
+						s.Flush()
+						io.Copy(s, s)
+						s.Close()
+					}()
+				}
+			}()
+		}
+	}()
+	return net.UDPAddrFromAddrPort(e.LocalAddr())
+}
+
+// A connection of QUIC is routed by the names in its ClientHello, as one of TLS over TCP is, and outlives the worker. Its
+// ClientHello has keys of a post-quantum exchange, so that it takes two datagrams.
+func TestQUICByName(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	defer cancel()
+	const idle = 3 * patience // while a worker is replaced, a connection may have nothing to send
+	serverTLS, clientTLS := certificate(t, "one.test", "a.wild.test", "other.test")
+	serverTLS.NextProtos = append(serverTLS.NextProtos, "special")
+	config := &quic.Config{TLSConfig: serverTLS, MaxIdleTimeout: idle}
+	k := runKept(t, `listeners:
+  quic:
+    listen: "udp://127.0.0.1:0"
+    sniff: {timeout: 1s}
+    routes:
+      - {name: one, sni: one.test, to: "udp://{0}"}
+      - {name: wild, sni: "*.wild.test", to: "udp://{1}"}
+      - {name: special, alpn: special, to: "udp://{2}"}
+    to: "udp://{3}"
+`, namedServer(t, ctx, "one", config), namedServer(t, ctx, "wild", config), namedServer(t, ctx, "special", config), namedServer(t, ctx, "default", config))
+	type client struct {
+		sni, alpn, want string
+		conn            *quic.Conn
+	}
+	// Each asks for a stream, gets the server's name, and 100 kB back.
+	ask := func(c *client) {
+		t.Helper()
+		s, err := c.conn.NewStream(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.SetReadContext(ctx)
+		s.SetWriteContext(ctx)
+		text := strings.Repeat(c.sni+" "+c.alpn+"\n", 5000)
+		go func() {
+			io.WriteString(s, text)
+			s.CloseWrite()
+		}()
+		got, err := io.ReadAll(s)
+		if err != nil || string(got) != c.want+"\n"+text {
+			t.Errorf("%s, %s: %d bytes %.40q, %v; want those of %s", c.sni, c.alpn, len(got), got, err, c.want)
+		}
+	}
+	clients := []*client{
+		{"one.test", "penstock-test", "one", nil}, {"a.wild.test", "penstock-test", "wild", nil}, {"other.test", "special", "special", nil},
+		{"other.test", "penstock-test", "default", nil}, {"test", "penstock-test", "default", nil},
+	}
+	dial := func(c *client) {
+		t.Helper()
+		tls := clientTLS.Clone()
+		tls.ServerName, tls.NextProtos = c.sni, []string{c.alpn}
+		conn, err := quicEndpoint(t, nil).Dial(ctx, "udp4", k.at("quic").String(), &quic.Config{TLSConfig: tls, MaxIdleTimeout: idle})
+		if err != nil {
+			t.Fatalf("%s: %v", c.sni, err)
+		}
+		c.conn = conn
+		ask(c)
+	}
+	for _, c := range clients {
+		dial(c)
+	}
+	k.settled(int64(len(clients)))
+	for i, replace := range []func(){k.crash, k.upgrade, k.crash} {
+		replace()
+		for _, c := range clients {
+			ask(c)
+		}
+		another := *clients[i]
+		dial(&another)
+		k.settled(int64(len(clients) + i + 1))
+	}
+	flows := func() map[string]int {
+		all, err := k.admin.Flows(k.ctx(), api.Filter{}, api.Page{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		routes := make(map[string]int)
+		for _, f := range all.Flows {
+			routes[f.SNI+" "+f.Route]++
+		}
+		return routes
+	}
+	routes := flows()
+	if want := "map[a.wild.test wild:2 one.test one:2 other.test default:1 other.test special:2 test default:1]"; fmt.Sprint(routes) != want {
+		t.Errorf("flows: %v, want %s", routes, want)
+	}
+
+	// What is no QUIC has no name.
+	c, err := net.Dial("udp", k.at("quic").String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it goes to the default", func() bool { return flows()[" default"] == 1 })
+}

@@ -33,7 +33,7 @@ var relayLayers = map[string][]string{
 }
 
 // relayTypes are the files of the part "types".
-var relayTypes = []string{"addr", "answer", "cause", "counters", "datagram", "keep", "observe", "proxyheader", "record", "relay", "tls"}
+var relayTypes = []string{"addr", "answererror", "cause", "counters", "datagram", "keep", "observe", "proxyheader", "record", "relay", "tls"}
 
 // relayRooms are the rooms of the parts that have some, from the top to the bottom: what is in a room
 // refers to its own room and to those below, never to one above.
@@ -42,7 +42,7 @@ var relayRooms = map[string][]relayRoom{
 		{"turn", []string{"turn"}},                        // what the loop calls
 		{"restore", []string{"restore", "restore_early"}}, // flows of an earlier process
 		{"approach", []string{"accept", "adopt", "answer", "connect", "descriptors", "handshake", "listen", "pause", "queue", "sniff"}}, // until a flow relays
-		{"carry", []string{"carry", "end", "info", "overload", "pace", "records", "timeouts", "tls_close"}},                             // bytes, and the end
+		{"carry", []string{"bandwidth", "carry", "end", "info", "overload", "records", "timeouts", "tls_close"}},                        // bytes, and the end
 		{"note", []string{"note", "settle"}},                        // what the next process needs
 		{"flow", []string{"early", "flow", "owner", "port", "tls"}}, // what there is, and questions to it
 	},
@@ -51,7 +51,7 @@ var relayRooms = map[string][]relayRoom{
 		{"restore", []string{"restore"}},
 		{"approach", []string{"accept", "close", "listen", "own", "stray"}}, // datagrams of clients, and who is new
 		// A flow is connected here, too: when an upstream is unreachable, it goes to the next one in the middle of a send.
-		{"carry", []string{"carry", "connect", "end", "evict", "hold", "info", "memory", "overload", "reply", "rest", "send", "sniff", "timeouts"}},
+		{"carry", []string{"backlog", "carry", "connect", "end", "evict", "info", "memory", "overload", "reply", "rest", "send", "sniff", "timeouts"}},
 		{"note", []string{"note"}},
 		{"flow", []string{"ages", "answers", "flow", "outbox", "owner", "port", "runs", "tos"}},
 	},

@@ -306,6 +306,18 @@ func TestLowatForSmallTurnsInARow(t *testing.T) {
 			w.read(off, 50_000)
 			return off + 50_000
 		},
+		"a big turn that filled the destination": func(w *transfer, off int64) int64 {
+			w.k.Short(testkernel.SpliceIn, 30_000, 4)
+			w.k.FailAfter(3, testkernel.SpliceOut, sys.EAGAIN, 1)
+			w.write(off, 120_000)
+			if st := w.turn(1 << 20); st != WantWrite || w.half.In < off+100_000 {
+				w.t.Fatalf("with a full destination: %v after %d bytes", st, w.half.In-off)
+			}
+			w.k.Heal()
+			w.until(WantRead)
+			w.read(off, 120_000)
+			return off + 120_000
+		},
 		"": func(w *transfer, off int64) int64 {
 			w.turn(1 << 20)
 			return off

@@ -185,6 +185,9 @@ func (h *Half) Turn(env *Env, src, dst, budget int) State {
 		if h.rest != nil || h.inPipe > 0 {
 			if st := h.Flush(env, dst); st != Again {
 				if st == WantWrite {
+					if moved >= env.Lowat {
+						h.against = 0 // a big turn, though the source was not seen to be empty
+					}
 					h.Ahead(env, src)
 				}
 				return st

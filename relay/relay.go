@@ -107,7 +107,7 @@ type Config struct {
 	// from ever new, perhaps forged, addresses leaves time for existing flows. Half of
 	// that third is for clients of networks (an IPv4 /24, an IPv6 /48) that are known from
 	// flows that went back and forth, and networks that have begun less lately come first.
-	// datagramCounters.Crowded counts the others.
+	// stats.Datagrams.Crowded counts the others.
 	MaxNewDatagramFlows int
 
 	// MaxHandshakes is the maximum number of TLS handshakes that each loop has under way; 0 means

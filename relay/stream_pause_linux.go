@@ -3,7 +3,7 @@ package relay
 import "github.com/penstock/penstock/internal/loop"
 
 // A loop pauses, and accepts no clients, while descriptors or memory are missing: they wait in the accept queue. It says so in
-// loopCounters.AcceptPauses and Stats.LoopsPaused.
+// loopCounters.AcceptPauses and stats.Engine.LoopsPaused.
 
 // pausePorts stops accepting until flows have ended or a while has passed, so that the
 // loop does not spin while descriptors are short. short says that the budget has none,

@@ -96,3 +96,29 @@ func FuzzDecoder(f *testing.F) {
 		}
 	})
 }
+
+// A number that is none of a string does not lead to another string.
+func TestNumberOfNoString(t *testing.T) {
+	s := &shared{all: []string{"name"}}
+	for n, want := range map[uint64]string{1: "name", 2: "", 1 + 1<<32: "", 1<<64 - 1: ""} {
+		var e Encoder
+		e.Uint(n)
+		d := NewDecoder(e.Encoded())
+		d.Share(s)
+		if got := d.String(); got != want || (d.Err() == nil) != (want != "") {
+			t.Errorf("%d: %q, %v", n, got, d.Err())
+		}
+	}
+}
+
+func TestAddRestored(t *testing.T) {
+	one := Restored{Flows: 1, Ended: 2, Holding: 3, Bytes: 4}
+	one.Lost.Add(LossTLS, 5)
+	sum := one
+	sum.Add(&one)
+	want := Restored{Flows: 2, Ended: 4, Holding: 6, Bytes: 8}
+	want.Lost.Add(LossTLS, 10)
+	if sum != want || sum.TotalLost() != 10 {
+		t.Errorf("%+v", sum)
+	}
+}

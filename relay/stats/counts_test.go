@@ -3,6 +3,7 @@ package stats
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"testing"
 )
 
@@ -36,8 +37,10 @@ func TestCounts(t *testing.T) {
 	if d.AddAll(&e); d != CountsOf[Drop]([]int64{DropFull: 3, DropCrashed: 3}) {
 		t.Errorf("%v", d)
 	}
-	if n := d.Get(200); n != 0 {
-		t.Errorf("a value that there is not: %d", n)
+	for _, k := range []Drop{drops, room - 1, room, 200} {
+		if n := d.Get(k); n != 0 {
+			t.Errorf("%d, a value that there is not: %d", k, n)
+		}
 	}
 	text, err := json.Marshal(d)
 	var again Counts[Drop]
@@ -63,6 +66,53 @@ func TestTotal(t *testing.T) {
 	}
 	if sum := (Engine{}).Total(); sum.Ended["end"] != 0 || sum.Flows != 0 {
 		t.Errorf("%+v", sum)
+	}
+}
+
+// Each counter of a loop is in the sum.
+func TestTotalHasAll(t *testing.T) {
+	var l Loop
+	n := int64(0)
+	var number func(v reflect.Value)
+	number = func(v reflect.Value) {
+		for i := range v.NumField() {
+			switch f := v.Field(i); f.Kind() {
+			case reflect.Struct:
+				if c, ok := f.Addr().Interface().(*Counts[Drop]); ok {
+					c.Add(DropFailed, 1)
+					continue
+				}
+				number(f)
+			case reflect.Map:
+				f.Set(reflect.ValueOf(map[string]int64{"end": 1}))
+			default:
+				n++
+				f.SetInt(n)
+			}
+		}
+	}
+	number(reflect.ValueOf(&l).Elem())
+	sum := Engine{Loops: []Loop{l, l}}.Total()
+	var twice func(name string, one, two reflect.Value)
+	twice = func(name string, one, two reflect.Value) {
+		for i := range one.NumField() {
+			name := name + "." + one.Type().Field(i).Name
+			switch f := one.Field(i); {
+			case f.Type() == reflect.TypeFor[Counts[Drop]](), f.Kind() == reflect.Map: // TestTotal, and below
+			case f.Kind() == reflect.Struct:
+				twice(name, f, two.Field(i))
+			case name == ".LongestTurn":
+				if two.Field(i).Int() != f.Int() {
+					t.Errorf("%s is %d, of %d", name, two.Field(i).Int(), f.Int())
+				}
+			case two.Field(i).Int() != 2*f.Int():
+				t.Errorf("%s is %d, of %d twice", name, two.Field(i).Int(), f.Int())
+			}
+		}
+	}
+	twice("", reflect.ValueOf(l), reflect.ValueOf(sum))
+	if sum.Datagrams.Dropped.Get(DropFailed) != 2 || sum.Ended["end"] != 2 || l.Ended["end"] != 1 {
+		t.Errorf("%v dropped, ended %v, of %v", sum.Datagrams.Dropped, sum.Ended, l.Ended)
 	}
 }
 

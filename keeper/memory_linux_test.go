@@ -67,13 +67,25 @@ func TestMemoryOfAnythingElse(t *testing.T) {
 // A Worker that Connect has not made has no keeper.
 func TestZeroWorker(t *testing.T) {
 	var w Worker
+	_, upgraded := w.Upgrade(t.Context(), "", false, nil)
 	for name, err := range map[string]error{
 		"Hold": w.Hold([2]uint64{1}, "", []int{0}), "Flush": w.Flush(), "Ready": w.Ready(), "Prepared": w.Prepared(""), "SetTimes": w.SetTimes(Times{}),
+		"Restart": w.Restart(), "HandedOver": w.HandedOver(), "Stay": w.Stay(""), "Upgrade": upgraded,
 	} {
 		if err != ErrLost {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	for name, err := range map[string]error{"SetPolicy": w.SetPolicy(""), "Ask": func() error { _, err := w.Ask(t.Context(), ""); return err }()} {
+		if err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if w.MayAsk() || w.Policy() != "" || len(w.Held()) != 0 || w.LastUpgrade() != (Upgrade{}) || w.Lost() != nil || w.Stats() != (Stats{}) {
+		t.Error("something is known of no keeper")
+	}
+	w.OnHandOver(func() { t.Error("a hand-over to nobody") })
+	w.OnRefused(func([2]uint64) { t.Error("refused by nobody") })
 	w.Drop([2]uint64{1})
 	w.Alive()
 	w.Notify("READY=1")

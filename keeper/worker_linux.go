@@ -340,8 +340,11 @@ func (w *Worker) Stay(why string) error {
 // usually this process has ended before, and the next one learns by [Start] and LastUpgrade what
 // happened. The error is nil, [ErrLost], or that of ctx.
 func (w *Worker) Upgrade(ctx context.Context, binary string, dryRun bool, progress func(Upgrade)) (Upgrade, error) {
-	if w == nil {
+	switch {
+	case w == nil:
 		return Upgrade{}, errNilWorker
+	case w.raw == nil: // the zero Worker
+		return Upgrade{}, ErrLost
 	}
 	over := make(chan Upgrade, 1)
 	w.mu.Lock()

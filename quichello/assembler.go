@@ -31,7 +31,7 @@ var (
 	// ErrVersion is returned for a version of QUIC that is not known here. A server that does not know it
 	// either tells the client which ones it knows.
 	ErrVersion = errors.New("unknown version of QUIC")
-	// ErrOther is returned for a datagram of another connection than the first one.
+	// ErrOther is returned for a datagram of another connection than the first one, or of none.
 	ErrOther = errors.New("a packet of another QUIC connection")
 	// ErrMalformed is returned, wrapped in an error with details, for what violates the rules of QUIC.
 	ErrMalformed = errors.New("malformed Initial packet")
@@ -98,8 +98,8 @@ func (a *Assembler) Reset() { *a = Assembler{pieces: slices.Delete(a.pieces, 0, 
 //
 // The error is [ErrIncomplete] as long as more is needed, also for a datagram that has only data of the
 // kind 0-RTT, which may overtake the Initial packet; [ErrNotInitial] and [ErrVersion] if no connection
-// begins with the datagram that can be read here; [ErrOther] if it is of another connection, for which the
-// caller should have another Assembler. Otherwise it wraps [ErrMalformed], or an error of package clienthello,
+// begins with the datagram that can be read here; once one has begun, [ErrOther] if it is of another connection, for
+// which the caller should have another Assembler, or of none. Otherwise it wraps [ErrMalformed], or an error of package clienthello,
 // and no server would take the datagram either. A datagram for which Add returns an error other than
 // ErrIncomplete is not to be forwarded; the client may still complete what came before.
 //
@@ -120,15 +120,17 @@ func (a *Assembler) Add(datagram []byte) (clienthello.Hello, error) {
 // packets takes the packets of a datagram. RFC 9000, 12.2.
 func (a *Assembler) packets(datagram []byte) error {
 	h, rest, err := parseHeader(datagram)
+	readable := err == nil && (h.Kind == Initial || h.Kind == ZeroRTT)
 	switch {
-	case err != nil, h.Kind != Unknown && h.Kind != Initial && h.Kind != ZeroRTT:
-		return ErrNotInitial
-	case h.Kind == Unknown:
-		return ErrVersion
-	case a.begun && (h.Version != a.version || !bytes.Equal(h.DestID, a.ID())):
+	case a.begun && (!readable || h.Version != a.version || !bytes.Equal(h.DestID, a.ID())):
 		return ErrOther
+	case err == nil && h.Kind == Unknown:
+		return ErrVersion
+	case !readable:
+		return ErrNotInitial
 	}
 	version, id := h.Version, h.DestID
+	var fresh keys // made once: somebody may send many packets that cannot be decrypted
 	var bad error
 	initial, opened := false, false
 	for b, n := datagram, 0; n < maxPackets; n++ {
@@ -136,7 +138,7 @@ func (a *Assembler) packets(datagram []byte) error {
 		if h.Kind == Initial {
 			initial = true
 			var frames []byte
-			if frames, size, err = a.open(&h, b, rest, len(datagram)); err == nil {
+			if frames, size, err = a.open(&h, b, rest, len(datagram), &fresh); err == nil {
 				if err = a.frames(frames); err != nil {
 					return err
 				}
@@ -161,8 +163,9 @@ func (a *Assembler) packets(datagram []byte) error {
 	return nil
 }
 
-// open opens an Initial packet at the beginning of b; rest is what follows its connection IDs. size is how long it is.
-func (a *Assembler) open(h *Header, b, rest []byte, datagram int) (frames []byte, size int, err error) {
+// open opens an Initial packet at the beginning of b; rest is what follows its connection IDs. size is how long it is. fresh
+// are the keys of a connection that has not begun, if they were made before.
+func (a *Assembler) open(h *Header, b, rest []byte, datagram int, fresh *keys) (frames []byte, size int, err error) {
 	if datagram < MinDatagram {
 		return nil, 0, errShort
 	}
@@ -181,11 +184,12 @@ func (a *Assembler) open(h *Header, b, rest []byte, datagram int) (frames []byte
 		if len(h.DestID) < minID {
 			return nil, size, errID
 		}
-		fresh, err := newKeys(h.Version, h.DestID)
-		if err != nil {
-			return nil, size, fmt.Errorf("%w: %w", ErrMalformed, err)
+		if fresh.aead == nil {
+			if *fresh, err = newKeys(h.Version, h.DestID); err != nil {
+				return nil, size, fmt.Errorf("%w: %w", ErrMalformed, err)
+			}
 		}
-		k, largest = &fresh, -1
+		k, largest = fresh, -1
 	}
 	frames, number, ok := k.open(b[:size], at, largest)
 	if !ok {

@@ -166,6 +166,41 @@ func TestRetry(t *testing.T) {
 	}
 }
 
+// Once a connection has begun, what is of no connection changes nothing for it, whoever has sent it.
+func TestStray(t *testing.T) {
+	message := clientHello(t, "a.example.com", "h3")
+	var a Assembler
+	if _, err := a.Add(initial(t, 0, crypto(nil, message, 0, 100))); err != ErrIncomplete {
+		t.Fatal(err)
+	}
+	for _, stray := range []string{"", "\x12\x34\x01\x00", "\x40hello", "\xc0\xff\x00\x00\x1d\x00\x00", "\x80\x00\x00\x00\x00\x00\x00", "\xe0\x00\x00\x00\x01\x08" + string(destID) + "\x00"} {
+		if _, err := a.Add([]byte(stray)); err != ErrOther {
+			t.Errorf("%q: %v", stray, err)
+		}
+	}
+	if hello, err := a.Add(initial(t, 1, crypto(nil, message, 100, len(message)))); err != nil || hello.ServerName != "a.example.com" {
+		t.Errorf("%+v, %v", hello, err)
+	}
+}
+
+// Many packets that cannot be decrypted cost little more than one: the keys are made once.
+func TestManyForged(t *testing.T) {
+	forged := append([]byte("\xc0\x00\x00\x00\x01\x08abcdefgh\x00\x00\x20"), make([]byte, 32)...)
+	one := append(bytes.Clone(forged), make([]byte, MinDatagram)...)
+	many := append(bytes.Repeat(forged, maxPackets), make([]byte, MinDatagram)...)
+	cost := func(datagram []byte) float64 {
+		return testing.AllocsPerRun(10, func() {
+			var a Assembler
+			if _, err := a.Add(datagram); err != errForged {
+				t.Error(err)
+			}
+		})
+	}
+	if n, m := cost(one), cost(many); m > 3*n {
+		t.Errorf("%d packets took %v allocations, one %v", maxPackets, m, n)
+	}
+}
+
 func spoil(b []byte) []byte {
 	b = bytes.Clone(b)
 	b[len(b)-1] ^= 1

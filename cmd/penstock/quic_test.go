@@ -139,3 +139,55 @@ func TestQUICByName(t *testing.T) {
 	}
 	eventually(t, "it goes to the default", func() bool { return flows()[" default"] == 1 })
 }
+
+// What comes in a client's name between the datagrams of its ClientHello, and is of no connection that could be read, changes
+// nothing for the client.
+func TestQUICStray(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	hello := quicHello(t, ctx)
+	d := runFile(t, `listeners:
+  quic:
+    listen: "udp://127.0.0.1:0"
+    sniff: {timeout: 1h}
+    routes:
+      - {name: named, sni: test, to: "udp://{0}"}
+    to: "udp://{1}"
+`, datagramEcho(t, "udp4", "127.0.0.1:0", "named "), datagramEcho(t, "udp4", "127.0.0.1:0", "default "))
+	for what, stray := range map[string]string{"no QUIC": "\x00", "a short header": "\x40hello, server", "another version": "\xc0\x0a\x0a\x0a\x0a\x01\x01\x01\x01"} {
+		c := datagramClient(t, d.daemon)
+		for _, b := range []string{hello[0], stray} {
+			if _, err := c.Write([]byte(b)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := ask(t, c, []byte(hello[1])); string(got) != "named "+hello[0] {
+			t.Errorf("%s: %.40q came back first", what, got)
+		}
+	}
+}
+
+// quicHello returns the two datagrams in which a client says its ClientHello, for the server "test".
+func quicHello(t *testing.T, ctx context.Context) (hello [2]string) {
+	t.Helper()
+	server, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	_, clientTLS := certificate(t)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	client := quicEndpoint(t, nil)
+	go client.Dial(ctx, "udp4", server.LocalAddr().String(), &quic.Config{TLSConfig: clientTLS})
+	b := make([]byte, 1<<16)
+	for i := range hello {
+		n, _, err := server.ReadFrom(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hello[i] = string(b[:n])
+	}
+	return hello
+}

@@ -21,8 +21,8 @@ type State struct {
 	plan      *Plan
 	admission admit.Admission
 	lease     upstream.Lease
-	header    *admit.Header        // PROXY header received; nil: none
-	local     *relay.Addr          // address that the client connected to; nil: not asked for yet
+	header    *admit.Header // PROXY header received; nil: none
+	local     *relay.Addr   // address that the client connected to; nil: not asked for yet
 
 	hello        atomic.Pointer[clientTLS] // nil: the client has not sent a ClientHello that was read
 	target       atomic.Pointer[Target]

@@ -350,11 +350,19 @@ func (m *gramMachine) finish() error {
 		}
 	}
 	var err error
+	sniffed, undecided := 0, 0
 	m.d.slab.Each(func(f *datagramFlow) {
+		if f.sniffed {
+			sniffed++
+			undecided += cap(f.held)
+		}
 		if f.fd >= 0 && (f.held != nil || f.blocked || sys.Readable(int(f.fd))) {
 			err = fmt.Errorf("the loop sleeps, and a flow holds %d bytes, is blocked: %v, or has replies", len(f.held), f.blocked)
 		}
 	})
+	if d := m.d; err == nil && (sniffed != d.undecided.n || sniffed != len(d.sniffs) || int64(undecided) != d.undecidedBytes) {
+		err = fmt.Errorf("%d flows that are sniffed hold %d bytes; %d are listed, of %d the bounds are kept, %d bytes are counted", sniffed, undecided, d.undecided.n, len(d.sniffs), d.undecidedBytes)
+	}
 	if err == nil && !m.inexact && m.arrived != m.d.stats.Sent {
 		err = fmt.Errorf("%d datagrams were sent, %d have arrived", m.d.stats.Sent, m.arrived)
 	}
@@ -425,6 +433,8 @@ func sniffGrams(f *Flow, b []byte, last bool) (int, SniffNext) {
 		return 0, SniffNext(1 + seen%2)
 	case b[8]%16 == 0:
 		return 0, SniffRefuse
+	case b[8]%16 == 1:
+		return 1, SniffMore
 	case last, seen == 3, b[8]%4 == 0:
 		return 0, SniffDone
 	}

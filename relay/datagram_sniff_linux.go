@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/segment"
+	"github.com/penstock/penstock/pool"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -60,7 +61,7 @@ func (d *datagrams) show(f *datagramFlow, i int16) int16 {
 			if m.seg > 0 {
 				b = b[:min(m.seg, len(b))]
 			}
-			last := s.held+len(b) >= s.most
+			last := s.held+max(1, len(b)) >= s.most
 			switch take, next := f.cfg.Hooks.Sniff(&f.Flow, b, last); {
 			case next == SniffDone:
 				return d.forwardSniffed(f, i)
@@ -135,7 +136,7 @@ func (d *datagrams) holdSniffed(f *datagramFlow, s *datagramSniff, b []byte, tos
 		return
 	}
 	f.held = appendHeld(f.held, b, 0, tos)
-	s.held += len(b)
+	s.held += max(1, len(b)) // one without a byte takes memory, too
 }
 
 // growHeld gives a flow a buffer of at least n bytes. If all flows that are sniffed hold too much, the one that was silent for
@@ -143,6 +144,9 @@ func (d *datagrams) holdSniffed(f *datagramFlow, s *datagramSniff, b []byte, tos
 func (d *datagrams) growHeld(f *datagramFlow, n int) bool {
 	if d.share.less.Load() {
 		return false
+	}
+	if n > pool.MaxBuffer {
+		n = max(n, cap(f.held)+cap(f.held)/4) // no pool rounds it up, and each growth copies all
 	}
 	for !d.mayHold(n) || d.undecidedBytes+int64(n) > sniffTotal {
 		if !d.evictOldest(&d.undecided, f) {

@@ -205,6 +205,7 @@ func TestDatagramSniffRefuses(t *testing.T) {
 		{"unknown", 100, time.Minute, []string{"first"}, SniffNext(77), []string{"first"}, CauseRefused},
 		{"bytes", 10, time.Minute, []string{"first", "second"}, SniffMore, []string{"first", "second (last)"}, CauseRefused},
 		{"exactly", 11, time.Minute, []string{"first", "second"}, SniffMore, []string{"first", "second (last)"}, CauseRefused},
+		{"empty", 2, time.Minute, []string{"", ""}, SniffMore, []string{"", " (last)"}, CauseRefused},
 		{"time", 100, 50 * time.Millisecond, []string{"first", "second"}, SniffMore, []string{"first", "second", " (last)"}, CauseRefused},
 		{"no upstream", 100, time.Minute, []string{"first", "to nobody"}, SniffMore, []string{"first", "to nobody"}, CauseNoUpstream},
 	} {
@@ -329,6 +330,23 @@ func TestDatagramSniffMemory(t *testing.T) {
 	eventually(t, "nothing is held", func() bool { return r.dgramStats().BytesHeld == 0 })
 	if d := r.dgramStats(); d.Sent != int64(got)+2 || d.Sent+d.Dropped.Total() != sent+2 {
 		t.Errorf("%d arrived of %d; %+v", got, sent, d)
+	}
+}
+
+// What a client has sent is copied seldom, however much it is.
+func TestDatagramSniffGrowth(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	s := &sniffed{most: 10 << 20, patience: time.Hour}
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Hooks: s.hooks(t)})
+	c := packetSocket(t, "udp4")
+	text := strings.Repeat("x", 1200)
+	for r.dgramStats().BytesHeld < 3<<20 {
+		for range 100 {
+			tellGram(t, c, l.Addr(), text)
+		}
+	}
+	if n := r.e.buffers.Stats().Oversize; n > 20 {
+		t.Errorf("%d buffers were made that are too large for the pool", n)
 	}
 }
 

@@ -246,8 +246,14 @@ func TestDatagramSniffTimeout(t *testing.T) {
 		}
 		return SniffMore
 	}}
-	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Hooks: s.hooks(t)})
+	// The flow is not idle as long as it is sniffed.
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Hooks: s.hooks(t), Timeouts: Timeouts{Idle: time.Millisecond}})
 	c := packetSocket(t, "udp4")
+	tellGram(t, c, l.Addr(), "first")
+	r.expect(CauseIdle)
+	s.saw(t, c, "first", " (last)")
+	c = packetSocket(t, "udp4")
+	l = r.listenAt(gramPlace(t, "udp4"), ListenConfig{Hooks: s.hooks(t)})
 	askGram(t, c, l.Addr(), "first")
 	askGram(t, c, l.Addr(), "second")
 	s.saw(t, c, "first", " (last)")

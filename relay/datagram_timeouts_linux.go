@@ -4,13 +4,12 @@ package relay
 // long, or its client has not said enough in time.
 func (d *datagrams) deadline(f *datagramFlow) deadline {
 	dl := noDeadline
-	dl.sooner(f.active, orDefault(f.timeouts.Idle, DefaultDatagramIdle), CauseIdle)
-	dl.sooner(f.start, f.timeouts.Life, CauseLife)
-	if f.sniffed {
-		if s := d.sniffs[f.slot]; s.until < dl.at {
-			dl = deadline{s.until, CauseRefused}
-		}
+	if f.sniffed { // the hook is asked once more when its time is over, however short Idle is
+		dl = deadline{d.sniffs[f.slot].until, CauseRefused}
+	} else {
+		dl.sooner(f.active, orDefault(f.timeouts.Idle, DefaultDatagramIdle), CauseIdle)
 	}
+	dl.sooner(f.start, f.timeouts.Life, CauseLife)
 	return dl
 }
 

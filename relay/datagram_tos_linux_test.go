@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
@@ -78,6 +79,22 @@ func TestTOS(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// Datagrams that are held until the upstream is known keep theirs, each its own.
+func TestTOSOfSniffed(t *testing.T) {
+	r := newDatagramRig(t, Config{})
+	c, s := newTOSPeer(t, "udp4"), newTOSPeer(t, "udp4")
+	upstream := s.addr()
+	sniff := &sniffed{most: 100, patience: time.Minute, upstreams: map[string]*Addr{"up": &upstream}}
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Hooks: sniff.hooks(t), Datagram: DatagramConfig{TOS: TOSCopy}})
+	texts := []string{"first", "second", "third", "to up", "fifth"}
+	for i, text := range texts {
+		c.tell(l.Addr(), someTOS[2+i], text)
+	}
+	for i, text := range texts {
+		s.hear(text, someTOS[2+i])
 	}
 }
 

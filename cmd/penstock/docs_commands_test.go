@@ -213,6 +213,22 @@ var (
 	goFlag     = regexp.MustCompile(` -([a-z]+)`)
 )
 
+// ofOurs finds what is imported of this repository.
+var ofOurs = regexp.MustCompile(`(?m)^\t(?:\w+ )?"github\.com/penstock/penstock/(bench/\S+)"$`)
+
+// sourceOf returns the text of a package; empty: there is none.
+func sourceOf(folder string) (all []byte, err error) {
+	names, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	for _, name := range names {
+		text, e := os.ReadFile(name)
+		if e != nil {
+			return nil, e
+		}
+		all = append(all, text...)
+	}
+	return all, err
+}
+
 // checkCommand checks of a command that is not run that it exists, and has its flags.
 func checkCommand(command string) error {
 	root := filepath.Join("..", "..")
@@ -223,17 +239,22 @@ func checkCommand(command string) error {
 		}
 	}
 	if m := ofGo.FindStringSubmatch(command); m != nil {
-		sources, err := filepath.Glob(filepath.Join(root, m[1], "*.go"))
-		if err != nil || len(sources) == 0 {
+		all, err := sourceOf(filepath.Join(root, m[1]))
+		if err != nil {
+			return err
+		}
+		if len(all) == 0 {
 			return fmt.Errorf("there is no program %s", m[1])
 		}
-		var all []byte
-		for _, name := range sources {
-			text, err := os.ReadFile(name)
+		// Programs that measure or try have flags in common, which packages that they import add to theirs.
+		for _, imported := range ofOurs.FindAllSubmatch(all, -1) {
+			text, err := sourceOf(filepath.Join(root, string(imported[1])))
 			if err != nil {
 				return err
 			}
-			all = append(all, text...)
+			if bytes.Contains(text, []byte("*flag.FlagSet")) {
+				all = append(all, text...)
+			}
 		}
 		for _, flag := range goFlag.FindAllStringSubmatch(m[2], -1) {
 			if flag[1] != "h" && !regexp.MustCompile(`\.\w+\([^"\n]*"`+flag[1]+`",`).Match(all) {

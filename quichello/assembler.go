@@ -80,7 +80,7 @@ func (a *Assembler) Version() uint32 { return a.version }
 // random. The result is valid until the next call of Reset.
 func (a *Assembler) ID() []byte { return a.id[:a.idLen] }
 
-// Datagrams returns how many datagrams were added.
+// Datagrams returns how many datagrams were added, without those that are of another connection.
 func (a *Assembler) Datagrams() int { return int(a.datagrams) }
 
 // Held returns how many bytes of the ClientHello are held.
@@ -110,8 +110,12 @@ func (a *Assembler) Add(datagram []byte) (clienthello.Hello, error) {
 	if a.datagrams == MaxDatagrams {
 		return clienthello.Hello{}, errMany
 	}
+	err := a.packets(datagram)
+	if err == ErrOther {
+		return clienthello.Hello{}, err // whoever sends such datagrams in the client's name does not use up what it may send
+	}
 	a.datagrams++
-	if err := a.packets(datagram); err != nil {
+	if err != nil {
 		return clienthello.Hello{}, err
 	}
 	return a.hello()

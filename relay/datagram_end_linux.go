@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"github.com/penstock/penstock/internal/segment"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -19,10 +18,7 @@ func (d *datagrams) end(f *datagramFlow, c Cause, err error) {
 	}
 	d.decided(f)
 	d.dropHeld(f, stats.DropEnded)
-	for i := f.first; i >= 0; i = d.batch[i].next {
-		m := &d.batch[i]
-		d.drop(f, up, stats.DropEnded, len(m.b), segment.Count(len(m.b), m.seg))
-	}
+	d.dropFrom(f, f.first, stats.DropEnded)
 	done := f.cfg.Hooks.Done
 	if done != nil {
 		d.fill(&f.Flow, c, err)

@@ -183,7 +183,7 @@ func (e *core) openLedgers() error {
 	return nil
 }
 
-// dropLedgers lets go of the ledgers of loops that there are no more, whose counters go on.
+// dropLedgers lets go of the ledgers of loops that this process does not have, and whose counters it continues.
 func (e *core) dropLedgers() {
 	for i, l := range e.ledgers {
 		if i >= e.cfg.Loops {

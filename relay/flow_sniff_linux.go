@@ -29,8 +29,8 @@ var errNoSniffHook = errors.New("relay: StartSniff without Hooks.Sniff")
 // Of a datagram flow, the hook is called with each datagram once; the first one is there
 // already. After SniffMore the datagram is held, or dropped if take is more than 0. After
 // SniffDone all that are held go to the upstream, in their order, and then this one. The
-// argument last is true with the datagram that makes them
-// max bytes or more, where an empty one counts as a byte, and when timeout has passed, without a datagram. If many flows hold
+// argument last is true with the datagram that makes them max bytes or more, where an empty
+// one counts as a byte, and when timeout has passed; b is nil then. If many flows hold
 // datagrams, the engine drops further ones, as a network may, or ends the flow that was
 // silent for longest.
 //

@@ -168,6 +168,36 @@ func TestQUICStray(t *testing.T) {
 	}
 }
 
+// A first datagram that no server would take ends its flow at once, however long a client may be sniffed; what the client sends next
+// begins another one.
+func TestQUICInvalid(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	hello := quicHello(t, ctx)
+	d := runFile(t, `listeners:
+  quic:
+    listen: "udp://127.0.0.1:0"
+    sniff: {timeout: 1h}
+    routes:
+      - {name: named, sni: test, to: "udp://{0}"}
+    to: "udp://{1}"
+log: {flows: all}
+`, datagramEcho(t, "udp4", "127.0.0.1:0", "named "), datagramEcho(t, "udp4", "127.0.0.1:0", "default "))
+	c := datagramClient(t, d.daemon)
+	forged := "\xc0\x00\x00\x00\x01\x08abcdefgh\x00\x00\x20" + strings.Repeat("\x00", 1200)
+	if _, err := c.Write([]byte(forged)); err != nil {
+		t.Fatal(err)
+	}
+	mustBe(t, d.line("flow"), "cause", "refused", "reason", "quic-invalid", "path_up", "none")
+	if _, err := c.Write([]byte(hello[0])); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(t, c, []byte(hello[1])); string(got) != "named "+hello[0] {
+		t.Errorf("%.40q came back first", got)
+	}
+}
+
 // quicHello returns the two datagrams in which a client says its ClientHello, for the server "test".
 func quicHello(t *testing.T, ctx context.Context) (hello [2]string) {
 	t.Helper()

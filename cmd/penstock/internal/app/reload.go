@@ -26,7 +26,7 @@ import (
 
 // reloads read the configuration again. They are counted, and the last failure is remembered.
 type reloads struct {
-	// load reads the configuration, of which remotes have what is in registries; nil: there is no file. Both are set before the first
+	// load reads the configuration; nil: there is no file. Its parts that are in registries come from remotes. Both are set before the first
 	// configuration is applied.
 	load    func() (*spec.Config, config.Warnings, error)
 	remotes *sources.Remotes

@@ -13,9 +13,10 @@ import (
 func (h *Hooks) quic(f *relay.Flow, p *State, b []byte, last bool) (take int, next relay.SniffNext) {
 	err := quichello.ErrIncomplete
 	var known *clientTLS
+	begun := p.hello.Load()
+	first := begun == nil
 	if b != nil { // the time is not over
-		begun := p.hello.Load()
-		if begun == nil {
+		if first {
 			begun = &clientTLS{quic: new(quichello.Assembler)}
 			p.hello.Store(begun)
 		}
@@ -29,8 +30,14 @@ func (h *Hooks) quic(f *relay.Flow, p *State, b []byte, last bool) (take int, ne
 	case incomplete && !last:
 		return 0, relay.SniffMore
 	case err != nil && !incomplete && !errors.Is(err, quichello.ErrNotInitial) && !errors.Is(err, quichello.ErrVersion):
-		// Anybody can send what no server would take in the name of the client, whose connection goes on all the same. A second
-		// connection from the same port waits for the first one: its client sends again.
+		// No server would take it. Where nothing came before, the flow ends, and with it what it takes. Otherwise the connection goes on,
+		// as anybody can send in the name of its client. A second connection from the same port waits for the first one: its client
+		// sends again.
+		if first {
+			p.hello.Store(nil)
+			p.reason = spec.ReasonQUICInvalid
+			return 0, relay.SniffRefuse
+		}
 		return max(1, len(b)), relay.SniffMore
 	}
 	p.hello.Store(known)

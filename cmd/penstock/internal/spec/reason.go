@@ -33,6 +33,7 @@ const (
 	ReasonClientFlows             // the limit of flows of one client certificate
 	ReasonClientRate              // the same of new flows per second
 	ReasonProtocolMismatch        // the client and the member have agreed on different protocols of TLS
+	ReasonQUICInvalid             // its first datagram is of QUIC, and breaks the rules of it
 	NumReasons
 )
 
@@ -63,6 +64,7 @@ var reasonNames = [NumReasons]string{
 	ReasonClientFlows:      "client-flows",
 	ReasonClientRate:       "client-rate",
 	ReasonProtocolMismatch: "protocol-mismatch",
+	ReasonQUICInvalid:      "quic-invalid",
 }
 
 // String returns the reason's name, lower-case with hyphens; empty for ReasonNone.

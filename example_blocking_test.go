@@ -46,7 +46,7 @@ func Example_blocking() {
 			}
 			defer server.Close()
 			r, err := splice.Relay(client, server)
-			fmt.Println(r.Cause, r.Down.Written, "bytes", err)
+			fmt.Println(r.Outcome, r.Down.Written, "bytes", err)
 		})
 	})
 

@@ -34,7 +34,7 @@ func serve(l net.Listener, addr string) error {
 			}
 			defer server.Close()
 			r, err := splice.Relay(client, server)
-			log.Print(r.Cause, " up ", r.Up.Written, " down ", r.Down.Written, " error ", err)
+			log.Print(r.Outcome, " up ", r.Up.Written, " down ", r.Down.Written, " error ", err)
 		}()
 	}
 }

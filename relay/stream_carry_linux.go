@@ -174,7 +174,7 @@ func (s *streams) halfEnd(f *streamFlow, h int) {
 	case f.cause != CauseNone:
 		s.endFailed(f)
 	case f.over(1 - h):
-		c, err := f.tls.outcome()
+		c, err := f.tls.endCause()
 		s.end(f, c, err) // close(2) includes what shutdown(2) would do
 	default:
 		s.noteHalfEnd(f, h)

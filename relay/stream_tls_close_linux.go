@@ -58,8 +58,8 @@ func (t *flowTLS) taken(side int) bool {
 	return n == 0 && e == 0
 }
 
-// outcome returns the cause of a flow both of whose sides have ended. t may be nil.
-func (t *flowTLS) outcome() (Cause, error) {
+// endCause returns the cause of a flow both of whose sides have ended. t may be nil.
+func (t *flowTLS) endCause() (Cause, error) {
 	if t != nil && t.closed {
 		return CauseClientClosed, t.conn[sideClient].Err
 	}

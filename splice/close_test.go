@@ -44,7 +44,7 @@ func TestNoHalfClose(t *testing.T) {
 					t.Error(err)
 				}
 				r, err := d.wait(t)
-				if err != nil || r.Cause != CauseEnd || r.Up.Written != question || r.Down.Written != answer {
+				if err != nil || r.Outcome != OutcomeEnd || r.Up.Written != question || r.Down.Written != answer {
 					t.Errorf("Relay = %+v, %v", r, err)
 				}
 			})
@@ -83,9 +83,9 @@ func TestNoDeadlines(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%s/a=%v", name, byA), func(t *testing.T) {
 				d := newDuplex(t, tcp, tcp)
-				guilty, near, far, want := d.farA, &d.b, d.farB, CauseAReset
+				guilty, near, far, want := d.farA, &d.b, d.farB, OutcomeAReset
 				if !byA {
-					guilty, near, far, want = d.farB, &d.a, d.farA, CauseBReset
+					guilty, near, far, want = d.farB, &d.a, d.farA, OutcomeBReset
 				}
 				*near = wrap(*near)
 				d.start(t)
@@ -94,7 +94,7 @@ func TestNoDeadlines(t *testing.T) {
 				}
 				reset(guilty)
 				r, err := d.wait(t)
-				if r.Cause != want || class(err) != "reset" || r.Up.Written+r.Down.Written != 10 {
+				if r.Outcome != want || class(err) != "reset" || r.Up.Written+r.Down.Written != 10 {
 					t.Errorf("Relay = %+v, %v, want %v", r, err, want)
 				}
 				// It is open, and whatever Relay has left behind counts nothing.
@@ -125,7 +125,7 @@ func TestHalfClosedTimeout(t *testing.T) {
 			start := time.Now()
 			endWriting(d.farA)
 			r, err := d.wait(t)
-			if r.Cause != CauseHalfClosed || !errors.Is(err, os.ErrDeadlineExceeded) || r.Up.Written != 10 || r.Down.Written != 10 {
+			if r.Outcome != OutcomeHalfClosed || !errors.Is(err, os.ErrDeadlineExceeded) || r.Up.Written != 10 || r.Down.Written != 10 {
 				t.Errorf("Relay = %+v, %v", r, err)
 			}
 			if took := time.Since(start); took < limit*9/10 {
@@ -145,7 +145,7 @@ func TestHalfClosedTimeout(t *testing.T) {
 			time.Sleep(30 * time.Millisecond)
 		}
 		endWriting(d.farB)
-		if r, err := d.wait(t); r.Cause != CauseEnd || err != nil || r.Down.Written != 12 {
+		if r, err := d.wait(t); r.Outcome != OutcomeEnd || err != nil || r.Down.Written != 12 {
 			t.Errorf("Relay = %+v, %v", r, err)
 		}
 	})
@@ -170,14 +170,14 @@ func TestRelayContext(t *testing.T) {
 			within(t, "all is counted", func() bool { return d.live.Up().Written == 10 })
 			cancel(reason)
 			<-done
-			if r.Cause != CauseCanceled || !errors.Is(err, context.Canceled) || !errors.Is(err, reason) || r.Up.Written != 10 {
+			if r.Outcome != OutcomeCanceled || !errors.Is(err, context.Canceled) || !errors.Is(err, reason) || r.Up.Written != 10 {
 				t.Errorf("RelayContext = %+v, %v", r, err)
 			}
 			// The connections live, without deadlines.
 			if err := runBoth(func() error { return send(d.b, 10) }, func() error { return expect(d.farB, 10) }); err != nil {
 				t.Error(err)
 			}
-			if r, err := RelayContext(ctx, d.a, d.b); r.Cause != CauseCanceled || !errors.Is(err, reason) {
+			if r, err := RelayContext(ctx, d.a, d.b); r.Outcome != OutcomeCanceled || !errors.Is(err, reason) {
 				t.Errorf("with a context that has ended: %+v, %v", r, err)
 			}
 		})
@@ -186,7 +186,7 @@ func TestRelayContext(t *testing.T) {
 		d := newDuplex(t, tcp, tcp)
 		endWriting(d.farA)
 		endWriting(d.farB)
-		if r, err := RelayContext(t.Context(), d.a, d.b); r.Cause != CauseEnd || err != nil {
+		if r, err := RelayContext(t.Context(), d.a, d.b); r.Outcome != OutcomeEnd || err != nil {
 			t.Errorf("RelayContext = %+v, %v", r, err)
 		}
 	})
@@ -205,7 +205,7 @@ func TestEndWaitsForOtherWrite(t *testing.T) {
 	go func() {
 		time.Sleep(5 * time.Millisecond)
 		told.Store(true)
-		p.end(CauseAReset, io.ErrUnexpectedEOF)
+		p.end(OutcomeAReset, io.ErrUnexpectedEOF)
 	}()
 	if !p.resetSeenBy(1) || !told.Load() {
 		t.Error("it did not wait for the write that was told of the reset")
@@ -260,7 +260,7 @@ func TestResetIsNoEndByReadAndWrite(t *testing.T) {
 	defer farB.Close()
 	b := &closeTeller{Conn: nearB}
 	go farB.Write([]byte("a question"))
-	if r, err := Relay(a, b); r.Cause != CauseAReset || !errors.Is(err, syscall.ECONNRESET) {
+	if r, err := Relay(a, b); r.Outcome != OutcomeAReset || !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("Relay = %+v, %v", r, err)
 	}
 	if b.closed.Load() {

@@ -60,7 +60,7 @@ func TestPeersInProcesses(t *testing.T) {
 				src, sender := testnet.Start(t, from, testnet.Script{Send: total, SendSeed: 3, SendChunk: 200_000})
 				dst, receiver := testnet.Start(t, to, testnet.Script{Recv: total, RecvSeed: 3})
 				r, err := Relay(src, dst)
-				if err != nil || r.Cause != CauseEnd {
+				if err != nil || r.Outcome != OutcomeEnd {
 					t.Fatalf("Relay = %+v, %v", r, err)
 				}
 				if r.Up.Read != total || r.Up.Written != total || r.Down.Read != 0 {

@@ -42,7 +42,7 @@ func ExampleConfig_Relay() {
 
 		cfg := splice.Config{Idle: 5 * time.Minute}
 		r, err := cfg.Relay(client, upstream)
-		fmt.Println(r.Cause, r.Up.Written, "bytes up,", r.Down.Written, "bytes down,", err)
+		fmt.Println(r.Outcome, r.Up.Written, "bytes up,", r.Down.Written, "bytes down,", err)
 	}
 	go func() {
 		for {
@@ -147,7 +147,7 @@ func ExampleConfig_RelayLive() {
 	fmt.Println(live.Up().Written, live.Down().Written)
 	client.Close()
 	server.Close()
-	fmt.Println((<-done).Cause)
+	fmt.Println((<-done).Outcome)
 	// Output:
 	// 5 0
 	// end
@@ -163,7 +163,7 @@ func ExampleRelayContext() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
 	r, err := splice.RelayContext(ctx, a, b)
-	fmt.Println(r.Cause, errors.Is(err, context.DeadlineExceeded))
+	fmt.Println(r.Outcome, errors.Is(err, context.DeadlineExceeded))
 	// Output:
 	// canceled true
 }

@@ -18,23 +18,23 @@ func TestRelayNil(t *testing.T) {
 	defer b.Close()
 	for _, c := range []struct {
 		a, b net.Conn
-		want Cause
+		want Outcome
 	}{
-		{nil, nil, CauseAFailed}, {nil, a, CauseAFailed}, {a, nil, CauseBFailed},
-		{(*net.TCPConn)(nil), a, CauseAFailed}, {a, (*net.UnixConn)(nil), CauseBFailed}, {a, (*tls.Conn)(nil), CauseBFailed},
-		{(*Conn)(nil), a, CauseAFailed}, {a, (*Conn)(nil), CauseBFailed},
-		{NewConn(nil, nil), a, CauseAFailed}, {a, NewConn((*net.TCPConn)(nil), nil), CauseBFailed},
+		{nil, nil, OutcomeAFailed}, {nil, a, OutcomeAFailed}, {a, nil, OutcomeBFailed},
+		{(*net.TCPConn)(nil), a, OutcomeAFailed}, {a, (*net.UnixConn)(nil), OutcomeBFailed}, {a, (*tls.Conn)(nil), OutcomeBFailed},
+		{(*Conn)(nil), a, OutcomeAFailed}, {a, (*Conn)(nil), OutcomeBFailed},
+		{NewConn(nil, nil), a, OutcomeAFailed}, {a, NewConn((*net.TCPConn)(nil), nil), OutcomeBFailed},
 	} {
-		if r, err := Relay(c.a, c.b); r.Cause != c.want || !errors.Is(err, os.ErrInvalid) {
-			t.Errorf("%T and %T: %v, %v", c.a, c.b, r.Cause, err)
+		if r, err := Relay(c.a, c.b); r.Outcome != c.want || !errors.Is(err, os.ErrInvalid) {
+			t.Errorf("%T and %T: %v, %v", c.a, c.b, r.Outcome, err)
 		}
 	}
 	if n, err := (*Conn)(nil).Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrInvalid) {
 		t.Errorf("read: %d, %v", n, err)
 	}
 	var none context.Context
-	if r, err := RelayContext(none, a, b); r.Cause != CauseCanceled || !errors.Is(err, os.ErrInvalid) {
-		t.Errorf("no context: %v, %v", r.Cause, err)
+	if r, err := RelayContext(none, a, b); r.Outcome != OutcomeCanceled || !errors.Is(err, os.ErrInvalid) {
+		t.Errorf("no context: %v, %v", r.Outcome, err)
 	}
 }
 

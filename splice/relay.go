@@ -44,13 +44,13 @@ func (cfg *Config) RelayLive(ctx context.Context, a, b net.Conn, live *Live) (Re
 	// panic.
 	switch {
 	case ctx == nil:
-		return Result{Cause: CauseCanceled}, errNoContext
+		return Result{Outcome: OutcomeCanceled}, errNoContext
 	case ctx.Err() != nil:
-		return Result{Cause: CauseCanceled}, canceled(ctx)
+		return Result{Outcome: OutcomeCanceled}, canceled(ctx)
 	case isNil(a):
-		return Result{Cause: CauseAFailed}, errNoConn
+		return Result{Outcome: OutcomeAFailed}, errNoConn
 	case isNil(b):
-		return Result{Cause: CauseBFailed}, errNoConn
+		return Result{Outcome: OutcomeBFailed}, errNoConn
 	}
 	p := &pair{cfg: cfg, conn: [2]net.Conn{a, b}, live: live, quit: make(chan struct{})}
 	if p.live == nil {
@@ -65,7 +65,7 @@ func (cfg *Config) RelayLive(ctx context.Context, a, b net.Conn, live *Live) (Re
 	}
 	forget := p.watchContext(ctx)
 	if cfg.Idle > 0 {
-		p.watch(cfg.Idle, CauseIdle, "idle")
+		p.watch(cfg.Idle, OutcomeIdle, "idle")
 	}
 	complete := true
 	if obey {
@@ -82,7 +82,7 @@ func (cfg *Config) RelayLive(ctx context.Context, a, b net.Conn, live *Live) (Re
 	if p.ended.Load() && complete {
 		p.setDeadlines(time.Time{})
 	}
-	return Result{Up: p.moved[0], Down: p.moved[1], Cause: p.cause}, p.err
+	return Result{Up: p.moved[0], Down: p.moved[1], Outcome: p.outcome}, p.err
 }
 
 // pair is a running Relay. Direction 0 is from conn[0] to conn[1].
@@ -95,11 +95,11 @@ type pair struct {
 	quit    chan struct{} // closed when both directions are over
 	watches sync.WaitGroup
 
-	ended atomic.Bool // the cause is known
+	ended atomic.Bool // the outcome is known
 
 	mu      sync.Mutex
 	halves  int // directions that have ended well
-	cause   Cause
+	outcome Outcome
 	err     error
 	stopped chan struct{} // if not nil, closed by end
 }
@@ -161,14 +161,14 @@ func (p *pair) carry(d int) {
 		if atSrc {
 			side = src
 		}
-		p.end(causeOf(err, side == 0), undelivered(t, err))
+		p.end(outcomeOf(err, side == 0), undelivered(t, err))
 		return
 	}
 	if p.resetSeenBy(1 - d) {
 		return
 	}
 	if err := closeWrite(p.conn[dst]); err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		p.end(causeOf(err, dst == 0), err)
+		p.end(outcomeOf(err, dst == 0), err)
 		return
 	}
 	p.halfEnded()
@@ -191,7 +191,7 @@ func (p *pair) halfEnded() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.halves++; p.halves == 1 && p.cfg.HalfClosed > 0 {
-		p.watch(p.cfg.HalfClosed, CauseHalfClosed, "half-closed")
+		p.watch(p.cfg.HalfClosed, OutcomeHalfClosed, "half-closed")
 	}
 }
 
@@ -214,14 +214,14 @@ func (p *pair) resetSeenBy(other int) bool {
 	return p.ended.Load()
 }
 
-// end records the first cause, and stops both directions.
-func (p *pair) end(c Cause, err error) {
+// end records the first outcome, and stops both directions.
+func (p *pair) end(o Outcome, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended.Load() {
 		return
 	}
-	p.cause, p.err = c, err
+	p.outcome, p.err = o, err
 	p.ended.Store(true)
 	p.setDeadlines(time.Unix(1, 0))
 	if p.stopped != nil {
@@ -244,7 +244,7 @@ func (p *pair) setDeadlines(at time.Time) {
 // times per limit, so that the data path does not have to read a clock, and counts how often
 // they are unchanged: after the process was stopped, bytes that have arrived meanwhile are
 // moved before the next comparison.
-func (p *pair) watch(limit time.Duration, c Cause, what string) {
+func (p *pair) watch(limit time.Duration, o Outcome, what string) {
 	const looks = 4
 	p.watches.Go(func() {
 		ticker := time.NewTicker(max(limit/looks, time.Millisecond))
@@ -260,7 +260,7 @@ func (p *pair) watch(limit time.Duration, c Cause, what string) {
 				seen, still = moved, -1
 			}
 		}
-		p.end(c, fmt.Errorf("splice: %s for %v: %w", what, limit, os.ErrDeadlineExceeded))
+		p.end(o, fmt.Errorf("splice: %s for %v: %w", what, limit, os.ErrDeadlineExceeded))
 	})
 }
 
@@ -271,7 +271,7 @@ func (p *pair) watchContext(ctx context.Context) (forget func()) {
 	}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		p.end(CauseCanceled, canceled(ctx))
+		p.end(OutcomeCanceled, canceled(ctx))
 		close(ended)
 	})
 	return func() {

@@ -143,7 +143,7 @@ func TestRelayBulkInBothDirections(t *testing.T) {
 			t.Error(err)
 		}
 		r, err := d.wait(t)
-		if err != nil || r.Cause != CauseEnd {
+		if err != nil || r.Outcome != OutcomeEnd {
 			t.Errorf("Relay = %+v, %v", r, err)
 		}
 		for _, got := range []Transfer{r.Up, r.Down} {
@@ -188,7 +188,7 @@ func TestHalfClose(t *testing.T) {
 				if !aFirst {
 					r.Up, r.Down = r.Down, r.Up
 				}
-				if err != nil || r.Cause != CauseEnd || r.Up.Written != question || r.Down.Written != answer {
+				if err != nil || r.Outcome != OutcomeEnd || r.Up.Written != question || r.Down.Written != answer {
 					t.Errorf("Relay = %+v, %v", r, err)
 				}
 			})
@@ -196,7 +196,7 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-// TestRelayReset: a reset is a cause, with its side, and the other side is not
+// TestRelayReset: a reset is an outcome, with its side, and the other side is not
 // told that the stream ended well.
 func TestRelayReset(t *testing.T) {
 	for _, side := range []string{"a", "b"} {
@@ -220,9 +220,9 @@ func relayReset(t *testing.T, l line, byA, busy bool) {
 	unread(t, d.a)
 	unread(t, d.b)
 	d.start(t)
-	guilty, other, near, want := d.farA, d.farB, d.b, CauseAReset
+	guilty, other, near, want := d.farA, d.farB, d.b, OutcomeAReset
 	if !byA {
-		guilty, other, near, want = other, guilty, d.a, CauseBReset
+		guilty, other, near, want = other, guilty, d.a, OutcomeBReset
 	}
 	moved := func() int64 { return d.live.Up().Written + d.live.Down().Written }
 	var wg sync.WaitGroup
@@ -233,7 +233,7 @@ func relayReset(t *testing.T, l line, byA, busy bool) {
 	}
 	reset(guilty)
 	r, err := d.wait(t)
-	if r.Cause != want || class(err) != "reset" {
+	if r.Outcome != want || class(err) != "reset" {
 		t.Errorf("Relay = %+v, %v, want %v", r, err, want)
 	}
 	near.SetWriteDeadline(time.Now().Add(time.Millisecond))
@@ -250,7 +250,7 @@ func TestRelayDeadline(t *testing.T) {
 	d.b.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 	d.start(t)
 	r, err := d.wait(t)
-	if r.Cause != CauseBFailed || !errors.Is(err, os.ErrDeadlineExceeded) {
+	if r.Outcome != OutcomeBFailed || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("Relay = %+v, %v", r, err)
 	}
 	// The connections live, without deadlines.
@@ -274,13 +274,13 @@ func TestRelayClose(t *testing.T) {
 						wg.Go(func() { io.Copy(io.Discard, d.farB) })
 						within(t, "bytes move", func() bool { return d.live.Up().Written > 100_000 })
 					}
-					near, want := d.a, CauseAFailed
+					near, want := d.a, OutcomeAFailed
 					if !first {
-						near, want = d.b, CauseBFailed
+						near, want = d.b, OutcomeBFailed
 					}
 					near.Close()
 					r, err := d.wait(t)
-					if r.Cause != want || class(err) != "closed" {
+					if r.Outcome != want || class(err) != "closed" {
 						t.Errorf("Relay = %+v, %v, want %v", r, err, want)
 					}
 					d.farA.Close()
@@ -300,7 +300,7 @@ func TestIdle(t *testing.T) {
 			start := time.Now()
 			d.start(t)
 			r, err := d.wait(t)
-			if r.Cause != CauseIdle || !errors.Is(err, os.ErrDeadlineExceeded) {
+			if r.Outcome != OutcomeIdle || !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("Relay = %+v, %v", r, err)
 			}
 			if took := time.Since(start); took < idle*9/10 {
@@ -335,7 +335,7 @@ func TestIdle(t *testing.T) {
 			}
 			endWriting(d.farA)
 			endWriting(d.farB)
-			if r, err := d.wait(t); r.Cause != CauseEnd || err != nil {
+			if r, err := d.wait(t); r.Outcome != OutcomeEnd || err != nil {
 				t.Errorf("Relay = %+v, %v", r, err)
 			}
 		}
@@ -347,7 +347,7 @@ func TestIdle(t *testing.T) {
 		sent := make(chan error)
 		go func() { sent <- send(d.farA, 1<<30) }()
 		r, err := d.wait(t)
-		if r.Cause != CauseIdle || lost(err) != 0 && lost(err) != r.Up.Read-r.Up.Written {
+		if r.Outcome != OutcomeIdle || lost(err) != 0 && lost(err) != r.Up.Read-r.Up.Written {
 			t.Errorf("Relay = %+v, %v", r, err)
 		}
 		d.a.Close()
@@ -392,16 +392,16 @@ func TestManyRelays(t *testing.T) {
 	}
 }
 
-func TestCauseNames(t *testing.T) {
+func TestOutcomeNames(t *testing.T) {
 	seen := make(map[string]bool)
-	for c := CauseEnd; c <= CauseCanceled; c++ {
+	for c := OutcomeEnd; c <= OutcomeCanceled; c++ {
 		if name := c.String(); name == "unknown" || seen[name] {
-			t.Errorf("cause %d is called %q", c, name)
+			t.Errorf("outcome %d is called %q", c, name)
 		} else {
 			seen[name] = true
 		}
 	}
-	if name := (CauseCanceled + 1).String(); name != "unknown" {
-		t.Errorf("no cause is called %q", name)
+	if name := (OutcomeCanceled + 1).String(); name != "unknown" {
+		t.Errorf("no outcome is called %q", name)
 	}
 }

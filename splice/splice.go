@@ -38,12 +38,12 @@ import (
 // Config holds options of Copy and Relay. The functions of these names use the zero
 // value. A Config may be used by several goroutines at once.
 type Config struct {
-	// Idle ends a Relay with [CauseIdle] when no byte has moved in either direction for
+	// Idle ends a Relay with [OutcomeIdle] when no byte has moved in either direction for
 	// about this long; 0 and negative values mean never. Relay then uses the connections' deadlines, and
 	// clears them before it returns. Copy does not use Idle; set a read deadline instead.
 	Idle time.Duration
 
-	// HalfClosed ends a Relay with [CauseHalfClosed] when one side has ended, and the
+	// HalfClosed ends a Relay with [OutcomeHalfClosed] when one side has ended, and the
 	// other has moved no byte for about this long since then; 0 and negative values mean never. It uses
 	// deadlines as Idle does.
 	HalfClosed time.Duration
@@ -63,9 +63,9 @@ type Transfer struct {
 
 // Result is the result of a Relay between a and b.
 type Result struct {
-	Up    Transfer // from a to b
-	Down  Transfer // from b to a
-	Cause Cause    // why it ended
+	Up      Transfer // from a to b
+	Down    Transfer // from b to a
+	Outcome Outcome  // what ended it
 }
 
 // UndeliveredError is returned when a Copy or Relay fails after it has read bytes from
@@ -191,7 +191,7 @@ func Copy(dst io.Writer, src io.Reader) (written int64, err error) {
 // closes the connection. Config.HalfClosed limits that time.
 //
 // Relay closes neither connection, and does not pass a reset on as an end. To pass a
-// reset on, after [CauseAReset] or [CauseBReset], call SetLinger(0) on the other
+// reset on, after [OutcomeAReset] or [OutcomeBReset], call SetLinger(0) on the other
 // connection and close it.
 //
 // Relay blocks. Deadlines, and closing a connection from another goroutine, end it. When
@@ -205,7 +205,7 @@ func Relay(a, b net.Conn) (Result, error) {
 	return cfg.Relay(a, b)
 }
 
-// RelayContext is like [Relay]. When ctx ends, it returns with [CauseCanceled] and an
+// RelayContext is like [Relay]. When ctx ends, it returns with [OutcomeCanceled] and an
 // error that wraps ctx's. If ctx has already ended, nothing is read.
 func RelayContext(ctx context.Context, a, b net.Conn) (Result, error) {
 	var cfg Config
@@ -293,16 +293,16 @@ func undelivered(t Transfer, err error) error {
 	return err
 }
 
-// causeOf returns the cause for an error of side a or b.
-func causeOf(err error, sideA bool) Cause {
+// outcomeOf returns the outcome for an error of side a or b.
+func outcomeOf(err error, sideA bool) Outcome {
 	reset := errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ENOTCONN)
 	switch {
 	case reset && sideA:
-		return CauseAReset
+		return OutcomeAReset
 	case reset:
-		return CauseBReset
+		return OutcomeBReset
 	case sideA:
-		return CauseAFailed
+		return OutcomeAFailed
 	}
-	return CauseBFailed
+	return OutcomeBFailed
 }

@@ -95,7 +95,7 @@ func TestReadAheadInBothDirections(t *testing.T) {
 	endWriting(d.farA)
 	endWriting(d.farB)
 	r, err := d.wait(t)
-	if err != nil || r.Cause != CauseEnd || r.Up.Written != 70_000 || r.Down.Written != 3 {
+	if err != nil || r.Outcome != OutcomeEnd || r.Up.Written != 70_000 || r.Down.Written != 3 {
 		t.Errorf("Relay = %+v, %v", r, err)
 	}
 	// The end was passed on through the wrappers.

@@ -104,13 +104,13 @@ func (d *datagrams) unlisten(p *datagramPort) {
 // receive reads datagrams of clients from a port's socket and handles them.
 func (d *datagrams) receive(p *datagramPort) {
 	kernel, in := d.shared.kernel, d.input(p.family)
-	d.admission.Fill(d.loop.Now, d.loopStats.Busy, d.verified.n > 0 || d.loop.Slots.Live > d.slab.Live)
-	for rounds, work := 0, 0; rounds < dgramReads && work < dgramRounds*dgramBatch && d.admission.More(d.loop.Now, d.beginning); rounds++ {
+	d.floodControl.Fill(d.loop.Now, d.loopStats.Busy, d.verified.n > 0 || d.loop.Slots.Live > d.slab.Live)
+	for rounds, work := 0, 0; rounds < dgramReads && work < dgramRounds*dgramBatch && d.floodControl.More(d.loop.Now, d.beginning); rounds++ {
 		n, e := kernel.RecvBatch(p.fd, p.family, in, 0, dgramBatch)
 		if e != 0 {
 			return // EAGAIN, or an error that this call has taken from the socket
 		}
-		d.admission.Received(d.loop.Now, n == dgramBatch)
+		d.floodControl.Received(d.loop.Now, n == dgramBatch)
 		limited := d.stats.Dropped[stats.DropLimited]
 		d.handle(p, in, n, &p.drops, nil)
 		if n < dgramBatch {
@@ -145,7 +145,7 @@ func (d *datagrams) forwardTouched() {
 	d.touched = d.touched[:0]
 }
 
-// meet begins the flows of clients that have none, as far as there is time for that; see package admission.
+// meet begins the flows of clients that have none, as far as there is time for that; see package flood.
 func (d *datagrams) meet(p *datagramPort, in *sys.Vector) {
 	start, before := d.loop.Clock(), d.beginning
 	for _, i := range d.strangers {
@@ -169,7 +169,7 @@ func (d *datagrams) meet(p *datagramPort, in *sys.Vector) {
 	d.strangers = d.strangers[:0]
 	d.forwardTouched()
 	took := d.loop.Clock() - start
-	d.admission.Took(took)
+	d.floodControl.Took(took)
 	d.beginning = before + took // which has that of show
 }
 
@@ -273,7 +273,7 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) *
 		return refuse(stats.DropOverload)
 	case !d.allowed():
 		return refuse(stats.DropLimited)
-	case !d.admission.Admit(d.admission.Place(p.family, name), d.loop.Now):
+	case !d.floodControl.TryBegin(d.floodControl.Place(p.family, name), d.loop.Now):
 		d.stats.Crowded += int64(segment.Count(len(d.batch[i].b), d.batch[i].seg))
 		return refuse(stats.DropLimited)
 	case !d.reserve():

@@ -78,7 +78,7 @@ func (d *datagrams) answer(f *datagramFlow, count int) {
 		d.silent.remove(f)
 		f.answered = true
 		d.answered.add(f)
-		if !d.admission.Pressed(d.loop.Now) {
+		if !d.floodControl.Pressed(d.loop.Now) {
 			d.knows(f)
 		}
 		f.firstByte = max(1, waited)
@@ -102,7 +102,7 @@ func (d *datagrams) verify(f *datagramFlow) {
 
 // knows notes that honest clients are in the networks of a flow's client.
 func (d *datagrams) knows(f *datagramFlow) {
-	d.admission.Know(d.admission.Place(f.port.family, f.clientName()), d.loop.Now)
+	d.floodControl.Know(d.floodControl.Place(f.port.family, f.clientName()), d.loop.Now)
 }
 
 // full reports whether the flow has had all its replies, as DatagramConfig.Replies says.

@@ -4,24 +4,24 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/admission"
+	"github.com/penstock/penstock/internal/flood"
 	"github.com/penstock/penstock/relay/stats"
 )
 
-// onAdmission calls f with the admission of the rig's only loop, on that loop, which must have a flow.
-func (r *rig) onAdmission(f func(a *admission.Control, now time.Duration)) {
+// onFloodControl calls f with the flood control of the rig's only loop, on that loop, which must have a flow.
+func (r *rig) onFloodControl(f func(a *flood.Control, now time.Duration)) {
 	done := false
 	r.e.onLoops(func(flow *Flow) {
 		if !done {
 			done = true
-			f(&r.e.datagrams.all[0].admission, flow.owner.base().loop.Now)
+			f(&r.e.datagrams.all[0].floodControl, flow.owner.base().loop.Now)
 		}
 	})
 }
 
 // crowd has the rig's only loop behave as if datagrams waited, with so much of its budget left.
 func (r *rig) crowd(budget time.Duration) {
-	r.onAdmission(func(a *admission.Control, now time.Duration) {
+	r.onFloodControl(func(a *flood.Control, now time.Duration) {
 		a.Crowded, a.Budget, a.Filled = now+time.Hour, [2]time.Duration{budget, budget}, now
 	})
 }
@@ -44,9 +44,9 @@ func TestCrowdedLoop(t *testing.T) {
 			if s := r.dgramStats(); s.Dropped.Get(stats.DropLimited) != 1 || s.Begun != 1 {
 				t.Errorf("%d dropped as limited, %d flows began", s.Dropped.Get(stats.DropLimited), s.Begun)
 			}
-			r.crowd(admission.Depth)
+			r.crowd(flood.Depth)
 			askGram(t, young, l.Addr(), "now")
-			r.onAdmission(func(a *admission.Control, now time.Duration) {
+			r.onFloodControl(func(a *flood.Control, now time.Duration) {
 				a.Crowded, a.Budget = 0, [2]time.Duration{-time.Hour, -time.Hour}
 			})
 			askGram(t, third, l.Addr(), "nothing waits")
@@ -89,13 +89,13 @@ func TestFloodEvictsNoVerifiedFlow(t *testing.T) {
 	askGram(t, old, l.Addr(), "second")
 	askGram(t, once, l.Addr(), "only")
 	r.waitIdle()
-	r.onAdmission(func(a *admission.Control, now time.Duration) { a.Refused = now + time.Hour })
+	r.onFloodControl(func(a *flood.Control, now time.Duration) { a.Refused = now + time.Hour })
 	askGram(t, young, l.Addr(), "takes the place of the one that is silent")
 	askGram(t, young, l.Addr(), "goes back and forth")
 	tellGram(t, next, l.Addr(), "no room")
 	eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropNoRoom) == 1 })
 	askGram(t, old, l.Addr(), "third")
-	r.onAdmission(func(a *admission.Control, now time.Duration) { a.Refused = 0 })
+	r.onFloodControl(func(a *flood.Control, now time.Duration) { a.Refused = 0 })
 	askGram(t, next, l.Addr(), "without a flood, the one that is silent for longest goes")
 	if s := r.dgramStats(); s.Begun != 4 {
 		t.Errorf("%d flows began", s.Begun)

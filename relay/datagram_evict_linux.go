@@ -119,7 +119,7 @@ func (d *datagrams) evict(keep *datagramFlow) bool {
 	if d.answered.n+d.verified.n < d.undecided.n+d.silent.n {
 		return false
 	}
-	return d.evictOldest(&d.answered, keep) || !d.admission.Pressed(d.loop.Now) && d.evictOldest(&d.verified, keep)
+	return d.evictOldest(&d.answered, keep) || !d.floodControl.Pressed(d.loop.Now) && d.evictOldest(&d.verified, keep)
 }
 
 // evictOldest ends the flow of a list that was silent for longest, unless it is in use.

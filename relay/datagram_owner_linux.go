@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/penstock/penstock/internal/admission"
+	"github.com/penstock/penstock/internal/flood"
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/segment"
 	"github.com/penstock/penstock/internal/sys"
@@ -48,7 +48,7 @@ type datagrams struct {
 	tick           int64 // when left was filled up
 	left           int
 	ports          []*datagramPort
-	admission      admission.Control
+	floodControl   flood.Control
 	beginning      time.Duration             // how long flows began in this turn
 	undecided      ages                      // flows that have no upstream yet, because their clients are sniffed: the first to be evicted
 	undecidedBytes int64                     // that they may hold

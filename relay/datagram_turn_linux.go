@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/penstock/penstock/internal/admission"
 	"github.com/penstock/penstock/internal/feature"
+	"github.com/penstock/penstock/internal/flood"
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/relay/hold"
@@ -45,7 +45,7 @@ func newDatagrams(t tenant, share *datagramShare) *datagrams {
 	default:
 		d.perTick = max(1, n/ticks)
 	}
-	d.admission = admission.New(cfg.MaxNewDatagramFlows < 0)
+	d.floodControl = flood.New(cfg.MaxNewDatagramFlows < 0)
 	t.loop.Add(d)
 	share.all = append(share.all, d)
 	return d

@@ -70,7 +70,7 @@ var table = []rule{
 	{pkg: "internal/ledger", code: edges{
 		"internal/sys": kernel,
 	}},
-	{pkg: "internal/admission", code: edges{
+	{pkg: "internal/flood", code: edges{
 		"internal/sys": "addresses of clients as the kernel wrote them",
 	}},
 	{pkg: "internal/loop", code: edges{
@@ -109,20 +109,20 @@ var table = []rule{
 		"relay/stats":     "how many flows were lost, by reason",
 	}},
 	{pkg: "relay", code: edges{
-		"datapath":           "how bytes move, in the words that both kinds of relay report",
-		"relay/hold":         "what its owner gives it for flows that outlive the process, which may change",
-		"relay/stats":        "what it has counted, as its callers see it, which may change",
-		"relay/overload":     "what steers it while memory is short, which may change",
-		"internal/admission": "which new clients of datagram listeners begin flows",
-		"internal/enum":      named,
-		"internal/ledger":    "what the next process needs to go on",
-		"internal/loop":      "the event loops that its flows are on",
-		"internal/pump":      onePump,
-		"internal/segment":   segments,
-		"internal/sys":       kernel,
-		"internal/tlsconn":   "one end of a TLS connection that never waits",
-		"internal/feature":   probes,
-		"pool":               pooled,
+		"datapath":         "how bytes move, in the words that both kinds of relay report",
+		"relay/hold":       "what its owner gives it for flows that outlive the process, which may change",
+		"relay/stats":      "what it has counted, as its callers see it, which may change",
+		"relay/overload":   "what steers it while memory is short, which may change",
+		"internal/flood":   "which new clients of datagram listeners begin flows",
+		"internal/enum":    named,
+		"internal/ledger":  "what the next process needs to go on",
+		"internal/loop":    "the event loops that its flows are on",
+		"internal/pump":    onePump,
+		"internal/segment": segments,
+		"internal/sys":     kernel,
+		"internal/tlsconn": "one end of a TLS connection that never waits",
+		"internal/feature": probes,
+		"pool":             pooled,
 	}, tests: edges{
 		"clienthello": "the example of a hook that sniffs",
 		"quichello":   "the example of a hook that sniffs datagrams",

@@ -1,4 +1,4 @@
-package admission
+package flood
 
 import (
 	"math"
@@ -139,7 +139,7 @@ func (s *floodSim) turn(arrive func()) {
 				continue
 			}
 			s.passes(s.drop)
-			if s.a.Admit(s.place(g.from), now) {
+			if s.a.TryBegin(s.place(g.from), now) {
 				s.passes(s.begin)
 				s.let[g.sort]++
 				work++
@@ -293,14 +293,14 @@ func TestAdmissionDebt(t *testing.T) {
 			t.Errorf("left: %v, want %v and %v", a.Budget, budget, Depth)
 		}
 	}
-	a.Admit(c, 0)
+	a.TryBegin(c, 0)
 	a.Took(time.Hour)
 	want(Depth - 8*firstCost)
 	if a.cost <= firstCost || a.cost > 2*firstCost {
 		t.Errorf("the cost is %v, was %v", a.cost, firstCost)
 	}
 	for range 1000 { // nothing waits
-		if !a.Admit(c, 0) {
+		if !a.TryBegin(c, 0) {
 			t.Fatal("a client is refused")
 		}
 	}
@@ -316,7 +316,7 @@ func TestAdmissionPressed(t *testing.T) {
 		t.Error("it is pressed from the start")
 	}
 	a.Crowded, a.Budget = 1, [2]time.Duration{}
-	if a.Admit(placeOf(&a.networks, "192.0.2.1"), 0) {
+	if a.TryBegin(placeOf(&a.networks, "192.0.2.1"), 0) {
 		t.Fatal("a client is let in without time")
 	}
 	for now, want := range map[time.Duration]bool{0: true, calmTime: true, calmTime + 1: false} { // refused is 1 at least

@@ -1,4 +1,4 @@
-package admission
+package flood
 
 import (
 	"time"
@@ -57,77 +57,77 @@ func New(off bool) Control {
 }
 
 // Place returns where to find a client, whose address is as the kernel wrote it. It is valid as long as the Control.
-func (a *Control) Place(family sys.Family, name []byte) Place { return a.networks.of(family, name) }
+func (f *Control) Place(family sys.Family, name []byte) Place { return f.networks.of(family, name) }
 
 // Know notes that honest clients are in the networks of a client: it has shown that it does not forge its address, or had
 // an answer while nobody was refused.
-func (a *Control) Know(c Place, now time.Duration) { a.networks.know(c, now) }
+func (f *Control) Know(c Place, now time.Duration) { f.networks.know(c, now) }
 
 // Received notes that a batch of messages was received, and whether it was full.
-func (a *Control) Received(now time.Duration, full bool) {
+func (f *Control) Received(now time.Duration, full bool) {
 	if !full {
-		a.fullSince, a.full = 0, 0
+		f.fullSince, f.full = 0, 0
 		return
 	}
-	if a.fullSince == 0 {
-		a.fullSince = max(1, now)
+	if f.fullSince == 0 {
+		f.fullSince = max(1, now)
 	}
-	a.full = min(a.full+1, crowdedLeast)
-	if now < a.Crowded || now-a.fullSince >= crowdedAfter && a.full >= crowdedLeast {
-		a.Crowded = now + crowdedTime
+	f.full = min(f.full+1, crowdedLeast)
+	if now < f.Crowded || now-f.fullSince >= crowdedAfter && f.full >= crowdedLeast {
+		f.Crowded = now + crowdedTime
 	}
 }
 
 // Fill fills the budget up, at the time now of a loop that was busy for a time since it began. protect
 // says that it has flows to protect from new ones.
-func (a *Control) Fill(now, busy time.Duration, protect bool) {
-	if window := now - a.began; window >= measureWindow {
-		other := float64(busy-a.busy-a.spent) / float64(window)
-		a.other += (min(max(other, 0), 1) - a.other) / 4
+func (f *Control) Fill(now, busy time.Duration, protect bool) {
+	if window := now - f.began; window >= measureWindow {
+		other := float64(busy-f.busy-f.spent) / float64(window)
+		f.other += (min(max(other, 0), 1) - f.other) / 4
 		share := shareAlone
 		if protect {
 			share = shareProtecting
 		}
-		left := 1 - a.other
-		a.rate = max(left*share, shareLeast)
-		if now < a.Crowded && float64(a.spent+a.missed) > left*shareAlone*float64(window) {
-			a.Crowded = now + crowdedTime
+		left := 1 - f.other
+		f.rate = max(left*share, shareLeast)
+		if now < f.Crowded && float64(f.spent+f.missed) > left*shareAlone*float64(window) {
+			f.Crowded = now + crowdedTime
 		}
-		a.began, a.busy, a.spent, a.missed = now, busy, 0, 0
+		f.began, f.busy, f.spent, f.missed = now, busy, 0, 0
 	}
-	more := time.Duration(float64(min(now-a.Filled, time.Second)) * a.rate)
-	a.Filled = now
+	more := time.Duration(float64(min(now-f.Filled, time.Second)) * f.rate)
+	f.Filled = now
 	for i, part := range [...]time.Duration{more / 2, more - more/2} {
-		a.Budget[i] += part
-		if over := a.Budget[i] - Depth; over > 0 {
-			a.Budget[i] = Depth
-			a.Budget[1-i] = min(a.Budget[1-i]+over, Depth)
+		f.Budget[i] += part
+		if over := f.Budget[i] - Depth; over > 0 {
+			f.Budget[i] = Depth
+			f.Budget[1-i] = min(f.Budget[1-i]+over, Depth)
 		}
 	}
 }
 
-// Admit reports whether a new client may begin a flow, and takes its cost from the budget.
-func (a *Control) Admit(c Place, now time.Duration) bool {
-	use, known := a.networks.look(c, now)
+// TryBegin reports whether a new client may begin a flow, and takes its cost from the budget.
+func (f *Control) TryBegin(c Place, now time.Duration) bool {
+	use, known := f.networks.look(c, now)
 	half := 0
 	if known {
 		half = 1
 	}
-	if !a.off && now < a.Crowded && !affords(a.Budget[half], use) {
-		a.missed += a.cost
-		a.Refused = max(1, now)
-		a.networks.countRefused(c, now)
+	if !f.off && now < f.Crowded && !affords(f.Budget[half], use) {
+		f.missed += f.cost
+		f.Refused = max(1, now)
+		f.networks.countRefused(c, now)
 		return false
 	}
-	a.Budget[half] = max(a.Budget[half]-a.cost, -Depth)
-	a.begun[half]++
-	a.networks.count(c, now)
+	f.Budget[half] = max(f.Budget[half]-f.cost, -Depth)
+	f.begun[half]++
+	f.networks.count(c, now)
 	return true
 }
 
 // More reports whether flows may go on to begin in a turn in which that has taken some time.
-func (a *Control) More(now, beginning time.Duration) bool {
-	return beginning < turnMost || !a.off && now < a.Crowded
+func (f *Control) More(now, beginning time.Duration) bool {
+	return beginning < turnMost || !f.off && now < f.Crowded
 }
 
 // affords reports whether so much of a half of the budget allows a flow of a network that has begun
@@ -142,25 +142,25 @@ func affords(budget time.Duration, use float32) bool {
 	return use*float32(Depth-budget) < equalUse*float32(budget)
 }
 
-// Took notes how long it took to begin the flows that were admitted since the last call. If that is far
+// Took notes how long it took to begin the flows that have begun since the last call. If that is far
 // from the usual, the process did not run for a part of it: then time is short for everybody, and so
 // the flows take more from the budget. But they leave no debt that would take long to fill up.
-func (a *Control) Took(d time.Duration) {
-	n := a.begun[0] + a.begun[1]
+func (f *Control) Took(d time.Duration) {
+	n := f.begun[0] + f.begun[1]
 	if n == 0 {
 		return
 	}
 	each := d / time.Duration(n)
-	more := min(each, 8*a.cost) - a.cost
-	for i := range a.Budget {
-		a.Budget[i] = max(a.Budget[i]-more*time.Duration(a.begun[i]), -Depth)
+	more := min(each, 8*f.cost) - f.cost
+	for i := range f.Budget {
+		f.Budget[i] = max(f.Budget[i]-more*time.Duration(f.begun[i]), -Depth)
 	}
-	a.spent += d
-	a.begun = [2]int{}
-	a.cost += (min(each, 2*a.cost+time.Microsecond) - a.cost) / 16
+	f.spent += d
+	f.begun = [2]int{}
+	f.cost += (min(each, 2*f.cost+time.Microsecond) - f.cost) / 16
 }
 
 // Pressed reports whether new clients were refused lately.
-func (a *Control) Pressed(now time.Duration) bool {
-	return a.Refused != 0 && now-a.Refused < calmTime
+func (f *Control) Pressed(now time.Duration) bool {
+	return f.Refused != 0 && now-f.Refused < calmTime
 }

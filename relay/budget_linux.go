@@ -59,6 +59,7 @@ const (
 // descriptorBudget is what the flows, pipes and resting sockets of an engine may
 // have open. The loops take from it and give back.
 type descriptorBudget struct {
+	kernel sys.Kernel
 	start  time.Time      // the engine's
 	all    []*descriptors // one per loop
 	pipes  *pump.Pipes    // nil: nothing is spliced
@@ -98,8 +99,8 @@ type descriptors struct {
 }
 
 // init makes the budget of loops that have opened what they need for themselves.
-func (b *descriptorBudget) init(start time.Time, loops []*loop.Loop, pipes *pump.Pipes, flows budgetFlows) {
-	b.start, b.pipes, b.flows = start, pipes, flows
+func (b *descriptorBudget) init(k sys.Kernel, start time.Time, loops []*loop.Loop, pipes *pump.Pipes, flows budgetFlows) {
+	b.kernel, b.start, b.pipes, b.flows = k, start, pipes, flows
 	for _, l := range loops {
 		b.all = append(b.all, &descriptors{budget: b, loop: l})
 	}
@@ -108,7 +109,7 @@ func (b *descriptorBudget) init(start time.Time, loops []*loop.Loop, pipes *pump
 		b.free.Add(-2 * pipes.Stats().Open) // an earlier process's
 	}
 	b.measure(0, 0)
-	sys.GrowFiles(loops[0].Descriptor(), int(min(b.limit.Load(), tableMost)))
+	b.kernel.GrowFiles(loops[0].Descriptor(), int(min(b.limit.Load(), tableMost)))
 }
 
 // measure reads the limit and what the rest of the program has open, if the last time
@@ -120,12 +121,12 @@ func (b *descriptorBudget) measure(now, age time.Duration) bool {
 	defer b.mu.Unlock()
 	b.measured.Store(max(1, int64(now)))
 	limit := b.limit.Load()
-	if n, err := sys.FileLimit(); err == nil {
+	if n, err := b.kernel.FileLimit(); err == nil {
 		limit = int64(min(n, math.MaxInt32))
 	}
 	rest := b.rest.Load()
 	taken := b.taken()
-	if open, ok := sys.OpenFiles(); ok {
+	if open, ok := b.kernel.OpenFiles(); ok {
 		rest = max(int64(open)-taken+b.promised(), 0)
 	} else if rest == 0 {
 		rest = unknownRest
@@ -138,7 +139,7 @@ func (b *descriptorBudget) measure(now, age time.Duration) bool {
 // follow, even if the kernel does not say what is open.
 func (b *descriptorBudget) full(now time.Duration) {
 	b.measure(now, measureSoon)
-	if _, ok := sys.OpenFiles(); ok {
+	if _, ok := b.kernel.OpenFiles(); ok {
 		return
 	}
 	b.mu.Lock()
@@ -213,7 +214,7 @@ func (b *descriptorBudget) listen(datagrams bool, n int64) {
 	if was := kind.Add(n) - n; was == 0 || was+n == 0 {
 		age = 0 // the shares change
 	}
-	b.measure(time.Since(b.start), age)
+	b.measure(b.kernel.Now().Sub(b.start), age)
 }
 
 // takeAbove takes n descriptors if at least keep stay free.
@@ -254,7 +255,7 @@ func (b *descriptorBudget) closeIdlePipes() bool {
 
 // stats returns the gauges.
 func (b *descriptorBudget) stats() stats.Descriptors {
-	b.measure(time.Since(b.start), measureSoon)
+	b.measure(b.kernel.Now().Sub(b.start), measureSoon)
 	limit := b.limit.Load()
 	return stats.Descriptors{Limit: limit, InUse: b.rest.Load() + b.taken(), Reserved: reserveOf(limit), Waits: b.waits.Load()}
 }

@@ -105,7 +105,7 @@ func (d *datagrams) closePort(p *datagramPort) {
 // turnEmpty lets go of the ports that have no flow any more, and nothing that was not read yet.
 func (d *datagrams) turnEmpty() {
 	for _, p := range d.empty {
-		if p.state == portClosed && len(p.flows) == 0 && p.strays == 0 && !sys.Readable(p.fd) {
+		if p.state == portClosed && len(p.flows) == 0 && p.strays == 0 && !sys.Readable(d.shared.kernel, p.fd) {
 			d.unlisten(p)
 			d.loop.CheckDrained()
 		}

@@ -162,7 +162,7 @@ func (d *datagrams) setUp(f *datagramFlow, fd int, to *sys.Sockaddr) error {
 	}
 	sys.SetRecvBuffer(fd, recv)
 	if how.Socket.SendBuffer > 0 {
-		sys.SetBuffers(fd, 0, how.Socket.SendBuffer)
+		sys.SetBuffers(d.shared.kernel, fd, 0, how.Socket.SendBuffer)
 	}
 	if err := d.prepareSocket(fd, socketKind{UDP, to.Family(), true}, how, &f.Flow); err != nil {
 		return err

@@ -152,7 +152,7 @@ func (d *datagrams) inUse(f *datagramFlow) bool {
 		place = max(place, d.share.restLeast)
 	}
 	silence := l.Now - f.active
-	return silence < place || silence == 0 || sys.Readable(int(f.fd)) || l.Seen-f.active < place && sys.Readable(f.port.fd)
+	return silence < place || silence == 0 || sys.Readable(d.shared.kernel, int(f.fd)) || l.Seen-f.active < place && sys.Readable(d.shared.kernel, f.port.fd)
 }
 
 // evictable reports whether f has no messages at hand.

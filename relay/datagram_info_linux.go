@@ -12,7 +12,7 @@ import (
 func (d *datagrams) local(f *Flow, side int) Addr {
 	df := d.of(f)
 	if side == sideUpstream {
-		a := localAddr(int(df.fd))
+		a := d.localAddr(int(df.fd))
 		if a.Network != 0 {
 			a.Network = f.to.Network
 		}

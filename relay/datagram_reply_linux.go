@@ -145,7 +145,7 @@ func (d *datagrams) readFailed(f *datagramFlow, e sys.Errno) {
 // block leaves a flow's replies in its socket until the port's has room again.
 func (d *datagrams) block(f *datagramFlow) {
 	if f.blocked { // epoll reports errors in any case
-		if e := sys.SockError(int(f.fd)); e != 0 {
+		if e := sys.SockError(d.shared.kernel, int(f.fd)); e != 0 {
 			d.readFailed(f, e)
 		}
 		return

@@ -79,7 +79,7 @@ func (d *datagrams) rest(fd int, key holdKey, held bool) {
 		d.closeOldestRest()
 	}
 	d.loop.Unwatch(fd)
-	sys.SetBuffers(fd, restBuffer, 0)
+	sys.SetBuffers(d.shared.kernel, fd, restBuffer, 0)
 	d.rests.push(resting{fd, d.loop.Now + d.share.restTime, key, held})
 	d.descriptors.resting.Add(1)
 	d.stats.Resting++

@@ -345,7 +345,7 @@ func (m *gramMachine) finish() error {
 		return err
 	}
 	for _, p := range m.d.ports {
-		if p.out.blocked || sys.Readable(p.fd) {
+		if p.out.blocked || sys.Readable(sys.Linux{}, p.fd) {
 			return fmt.Errorf("the loop sleeps, and its port is blocked: %v, or has datagrams", p.out.blocked)
 		}
 	}
@@ -356,7 +356,7 @@ func (m *gramMachine) finish() error {
 			sniffed++
 			undecided += cap(f.held)
 		}
-		if f.fd >= 0 && (f.held != nil || f.blocked || sys.Readable(int(f.fd))) {
+		if f.fd >= 0 && (f.held != nil || f.blocked || sys.Readable(sys.Linux{}, int(f.fd))) {
 			err = fmt.Errorf("the loop sleeps, and a flow holds %d bytes, is blocked: %v, or has replies", len(f.held), f.blocked)
 		}
 	})

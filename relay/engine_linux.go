@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/pump"
@@ -98,12 +97,12 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 	if cfg.LowWaterMark == 0 {
 		cfg.LowWaterMark = defaultLowat
 	}
-	files, err := sys.FileLimit()
+	files, err := k.FileLimit()
 	if err != nil {
 		return nil, fmt.Errorf("relay: read the limit on descriptors: %w", err)
 	}
 	e := &core{
-		shared:    shared{kernel: k, cfg: cfg, start: time.Now()},
+		shared:    shared{kernel: k, cfg: cfg, start: k.Now()},
 		listeners: make(map[*Listener]struct{}),
 		done:      make(chan struct{}),
 		quiet:     make(chan struct{}),
@@ -122,7 +121,7 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 		return nil, err
 	}
 	e.datagrams.init(&cfg, files, &e.descriptors.limit)
-	e.descriptors.init(e.start, e.loops, e.streams.pipes, budgetFlows{
+	e.descriptors.init(k, e.start, e.loops, e.streams.pipes, budgetFlows{
 		streams: e.streams.flows, short: func() bool { return e.streams.paused.budget.Load() > 0 },
 		datagrams: e.datagrams.flows.Load, mostDatagrams: e.datagrams.most,
 	})
@@ -157,7 +156,7 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 // flows need are enough: no flow is lost for want of what another loop takes.
 func (e *core) newLoops() (keepings []*keeping, err error) {
 	for i := range e.cfg.Loops {
-		l, err := loop.New(i, e.start, e.cfg.Dedicated, e.quieten)
+		l, err := loop.New(e.kernel, i, e.start, e.cfg.Dedicated, e.quieten)
 		var k *keeping
 		switch {
 		case err != nil:

@@ -84,7 +84,7 @@ func (e *Engine) ListenOn(inherited net.Listener, cfg ListenConfig) (*Listener, 
 	}
 	e.streams.share(l, &listenSocket{fd: fd})
 	l.inherited = true // before its options are set
-	l.addr = localAddr(fd)
+	l.addr = boundAddr(e.kernel, fd)
 	if err := l.setOptions(fd, &l.cfg.Load().Socket, &fresh); err != nil {
 		l.closeSockets()
 		return nil, fmt.Errorf("relay: listen on %s: %w", l.addr, err)
@@ -149,7 +149,7 @@ func (e *Engine) ListenOnPacket(inherited net.PacketConn, cfg ListenConfig) (*Li
 	if err != nil {
 		return nil, err
 	}
-	l.addr = localAddr(fd)
+	l.addr = boundAddr(e.kernel, fd)
 	l.addr.Network = UDP
 	if family == sys.Unix {
 		l.addr.Network = Unixgram

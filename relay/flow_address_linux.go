@@ -13,20 +13,26 @@ func (f *Flow) upstream() Addr {
 	return Addr{}
 }
 
-// There are two functions rather than one with an argument, because an indirect call
-// would move sa to the heap.
-
-func localAddr(fd int) Addr {
-	var sa sys.Sockaddr
-	if fd < 0 || sys.LocalAddr(fd, &sa) != 0 {
+// localAddr returns the address of a socket of one of the loop's flows.
+func (t *tenant) localAddr(fd int) Addr {
+	if fd < 0 || t.shared.kernel.LocalAddr(fd, &t.asked) != 0 {
 		return Addr{}
 	}
-	return addrOf(&sa)
+	return addrOf(&t.asked)
 }
 
-func peerAddr(fd int) Addr {
+// peerAddr returns the address of its peer.
+func (t *tenant) peerAddr(fd int) Addr {
+	if fd < 0 || t.shared.kernel.PeerAddr(fd, &t.asked) != 0 {
+		return Addr{}
+	}
+	return addrOf(&t.asked)
+}
+
+// boundAddr returns the address of a listener's socket.
+func boundAddr(k sys.Kernel, fd int) Addr {
 	var sa sys.Sockaddr
-	if fd < 0 || sys.PeerAddr(fd, &sa) != 0 {
+	if k.LocalAddr(fd, &sa) != 0 {
 		return Addr{}
 	}
 	return addrOf(&sa)

@@ -35,7 +35,8 @@ func (f *Flow) detail(d *FlowInfo) {
 		d.Queued += f.owner.base().loop.Now - f.since
 	}
 	d.ClientTLS, d.UpstreamTLS = f.owner.tls(f, sideClient), f.owner.tls(f, sideUpstream)
-	d.ClientTCP, d.UpstreamTCP = tcpInfo(f.owner.tcp(f, sideClient)), tcpInfo(f.owner.tcp(f, sideUpstream))
+	t := f.owner.base()
+	d.ClientTCP, d.UpstreamTCP = t.tcpInfo(f.owner.tcp(f, sideClient)), t.tcpInfo(f.owner.tcp(f, sideUpstream))
 }
 
 // fill writes the flow's account into the record.
@@ -61,9 +62,9 @@ func (t *tenant) handOut(done func(*Record)) {
 }
 
 // tcpInfo asks the kernel about a socket of TCP; fd is negative if it is none.
-func tcpInfo(fd int) *stats.TCPInfo {
-	var k sys.TCPInfo
-	if fd < 0 || sys.Info(fd, &k) != 0 {
+func (t *tenant) tcpInfo(fd int) *stats.TCPInfo {
+	k := &t.info
+	if fd < 0 || t.shared.kernel.TCPInfo(fd, k) != 0 {
 		return nil
 	}
 	micro := func(n uint32) time.Duration {
@@ -72,7 +73,7 @@ func tcpInfo(fd int) *stats.TCPInfo {
 		}
 		return time.Duration(n) * time.Microsecond
 	}
-	t := &stats.TCPInfo{
+	i := &stats.TCPInfo{
 		State: tcpStates[0], RTT: micro(k.Rtt), RTTVar: micro(k.Rttvar), MinRTT: micro(k.Min_rtt), Cwnd: int(k.Snd_cwnd), MSS: int(k.Snd_mss),
 		Unacked: int(k.Unacked), Lost: int(k.Lost), Retransmits: int(k.Total_retrans), BytesAcked: int64(k.Bytes_acked),
 		BytesReceived: int64(k.Bytes_received), NotSent: int64(k.Notsent_bytes), RecvSpace: int64(k.Rcv_space), DeliveryRate: int64(k.Delivery_rate),
@@ -80,13 +81,13 @@ func tcpInfo(fd int) *stats.TCPInfo {
 		WindowScale: k.Options&sys.OptWScale != 0, FastOpen: k.Options&sys.OptSynData != 0, MPTCP: sys.IsMPTCP(fd),
 	}
 	if int(k.State) < len(tcpStates) {
-		t.State = tcpStates[k.State]
+		i.State = tcpStates[k.State]
 	}
 	if k.Pacing_rate != math.MaxUint64 {
-		t.PacingRate = int64(k.Pacing_rate)
+		i.PacingRate = int64(k.Pacing_rate)
 	}
-	t.Congestion, _ = sys.Congestion(fd)
-	return t
+	i.Congestion, _ = sys.Congestion(fd)
+	return i
 }
 
 // tcpStates are the kernel's states by number, include/net/tcp_states.h.

@@ -61,6 +61,7 @@ type tenant struct {
 	info        sys.TCPInfo  // of the socket that was looked at last
 	record      Record       // of the flow that ends
 	address     sys.Sockaddr // of the client that was accepted last, or the upstream that was dialled last
+	asked       sys.Sockaddr // of a socket that was asked for an address
 	sources     int          // of DialConfig.Source, which are taken in turn
 }
 

@@ -24,7 +24,7 @@ type socketOption struct {
 	needs   string    // the capability that the kernel asks for, if it asks for one
 	on      []Network // where it exists
 	differs func(o, was *SocketOptions) bool
-	set     func(fd int, k socketKind, o *SocketOptions) sys.Errno
+	set     func(k sys.Kernel, fd int, kind socketKind, o *SocketOptions) sys.Errno
 	// unchangeable, if not nil, reports a change that a listening socket cannot make.
 	unchangeable func(o, was *SocketOptions) bool
 }
@@ -40,7 +40,7 @@ func always(_, _ *SocketOptions) bool { return true }
 var transparent = socketOption{
 	name: "IP_TRANSPARENT", needs: "CAP_NET_ADMIN", on: ipOnly, unchangeable: always,
 	differs: func(o, was *SocketOptions) bool { return o.Transparent != was.Transparent },
-	set: func(fd int, k socketKind, o *SocketOptions) sys.Errno {
+	set: func(_ sys.Kernel, fd int, k socketKind, o *SocketOptions) sys.Errno {
 		return sys.SetTransparent(fd, k.family, o.Transparent)
 	},
 }
@@ -50,28 +50,30 @@ var socketOptions = [...]socketOption{
 	{
 		name: "SO_RCVBUF", on: streamsOnly,
 		differs: func(o, was *SocketOptions) bool { return o.RecvBuffer != was.RecvBuffer },
-		set: func(fd int, _ socketKind, o *SocketOptions) sys.Errno {
-			return sys.SetBuffers(fd, o.RecvBuffer, 0)
+		set: func(k sys.Kernel, fd int, _ socketKind, o *SocketOptions) sys.Errno {
+			return sys.SetBuffers(k, fd, o.RecvBuffer, 0)
 		},
 		unchangeable: func(o, _ *SocketOptions) bool { return o.RecvBuffer == 0 },
 	}, {
 		name: "SO_SNDBUF", on: streamsOnly,
 		differs: func(o, was *SocketOptions) bool { return o.SendBuffer != was.SendBuffer },
-		set: func(fd int, _ socketKind, o *SocketOptions) sys.Errno {
-			return sys.SetBuffers(fd, 0, o.SendBuffer)
+		set: func(k sys.Kernel, fd int, _ socketKind, o *SocketOptions) sys.Errno {
+			return sys.SetBuffers(k, fd, 0, o.SendBuffer)
 		},
 		unchangeable: func(o, _ *SocketOptions) bool { return o.SendBuffer == 0 },
 	}, {
 		name: "TCP_NODELAY", on: tcpOnly,
 		differs: func(o, was *SocketOptions) bool { return o.Nagle != was.Nagle },
-		set:     func(fd int, _ socketKind, o *SocketOptions) sys.Errno { return sys.SetNoDelay(fd, !o.Nagle) },
+		set: func(k sys.Kernel, fd int, _ socketKind, o *SocketOptions) sys.Errno {
+			return sys.SetNoDelay(k, fd, !o.Nagle)
+		},
 	}, {
 		name: "SO_KEEPALIVE", on: tcpOnly,
 		differs: func(o, was *SocketOptions) bool {
 			return o.KeepAlive != was.KeepAlive || o.KeepAliveInterval != was.KeepAliveInterval || o.KeepAliveCount != was.KeepAliveCount
 		},
-		set: func(fd int, _ socketKind, o *SocketOptions) sys.Errno {
-			return sys.SetKeepAlive(fd, o.KeepAlive, o.KeepAliveInterval, o.KeepAliveCount)
+		set: func(k sys.Kernel, fd int, _ socketKind, o *SocketOptions) sys.Errno {
+			return sys.SetKeepAlive(k, fd, o.KeepAlive, o.KeepAliveInterval, o.KeepAliveCount)
 		},
 		unchangeable: func(o, was *SocketOptions) bool {
 			return o.KeepAliveInterval == 0 && was.KeepAliveInterval > 0 || o.KeepAliveCount == 0 && was.KeepAliveCount > 0
@@ -79,16 +81,20 @@ var socketOptions = [...]socketOption{
 	}, {
 		name: "TCP_USER_TIMEOUT", on: tcpOnly,
 		differs: func(o, was *SocketOptions) bool { return o.UserTimeout != was.UserTimeout },
-		set:     func(fd int, _ socketKind, o *SocketOptions) sys.Errno { return sys.SetUserTimeout(fd, o.UserTimeout) },
+		set: func(k sys.Kernel, fd int, _ socketKind, o *SocketOptions) sys.Errno {
+			return sys.SetUserTimeout(k, fd, o.UserTimeout)
+		},
 	}, {
 		name: "TCP_CONGESTION", needs: "CAP_NET_ADMIN", on: tcpOnly,
-		differs:      func(o, was *SocketOptions) bool { return o.Congestion != was.Congestion },
-		set:          func(fd int, _ socketKind, o *SocketOptions) sys.Errno { return sys.SetCongestion(fd, o.Congestion) },
+		differs: func(o, was *SocketOptions) bool { return o.Congestion != was.Congestion },
+		set: func(_ sys.Kernel, fd int, _ socketKind, o *SocketOptions) sys.Errno {
+			return sys.SetCongestion(fd, o.Congestion)
+		},
 		unchangeable: func(o, _ *SocketOptions) bool { return o.Congestion == "" },
 	}, {
 		name: "TCP_FASTOPEN", on: tcpOnly,
 		differs: func(o, was *SocketOptions) bool { return o.FastOpen != was.FastOpen },
-		set: func(fd int, k socketKind, o *SocketOptions) sys.Errno {
+		set: func(_ sys.Kernel, fd int, k socketKind, o *SocketOptions) sys.Errno {
 			if k.dial {
 				return sys.SetFastOpenConnect(fd, o.FastOpen > 0)
 			}
@@ -97,19 +103,23 @@ var socketOptions = [...]socketOption{
 	}, {
 		name: "IP_TOS", on: ipOnly,
 		differs: func(o, was *SocketOptions) bool { return o.DSCP != was.DSCP },
-		set:     func(fd int, k socketKind, o *SocketOptions) sys.Errno { return sys.SetDSCP(fd, k.family, o.DSCP) },
+		set: func(_ sys.Kernel, fd int, k socketKind, o *SocketOptions) sys.Errno {
+			return sys.SetDSCP(fd, k.family, o.DSCP)
+		},
 	}, {
 		name: "SO_MARK", needs: "CAP_NET_ADMIN", on: ipOnly,
 		differs: func(o, was *SocketOptions) bool { return o.Mark != was.Mark },
-		set:     func(fd int, _ socketKind, o *SocketOptions) sys.Errno { return sys.SetMark(fd, o.Mark) },
+		set:     func(_ sys.Kernel, fd int, _ socketKind, o *SocketOptions) sys.Errno { return sys.SetMark(fd, o.Mark) },
 	}, {
 		name: "SO_BINDTODEVICE", needs: "CAP_NET_RAW", on: ipOnly, unchangeable: always,
 		differs: func(o, was *SocketOptions) bool { return o.Interface != was.Interface },
-		set:     func(fd int, _ socketKind, o *SocketOptions) sys.Errno { return sys.SetInterface(fd, o.Interface) },
+		set: func(_ sys.Kernel, fd int, _ socketKind, o *SocketOptions) sys.Errno {
+			return sys.SetInterface(fd, o.Interface)
+		},
 	}, transparent, {
 		name: "IPPROTO_MPTCP", on: tcpOnly, unchangeable: always, // the socket is made so
 		differs: func(o, was *SocketOptions) bool { return o.MPTCP != was.MPTCP },
-		set:     func(int, socketKind, *SocketOptions) sys.Errno { return 0 },
+		set:     func(sys.Kernel, int, socketKind, *SocketOptions) sys.Errno { return 0 },
 	},
 }
 
@@ -134,13 +144,13 @@ func (e *optionError) Error() string {
 
 // setOptions sets what differs from what the socket had. What a listener has,
 // its accepted sockets inherit, so that a client costs no call.
-func setOptions(fd int, k socketKind, o, was *SocketOptions) error {
+func setOptions(kernel sys.Kernel, fd int, k socketKind, o, was *SocketOptions) error {
 	for i := range socketOptions {
 		opt := &socketOptions[i]
 		if !opt.differs(o, was) || !slices.Contains(opt.on, k.network) {
 			continue
 		}
-		if e := opt.set(fd, k, o); e != 0 && !((e == sys.EOPNOTSUPP || e == sys.ENOPROTOOPT) && sys.Multipath(fd)) {
+		if e := opt.set(kernel, fd, k, o); e != 0 && !((e == sys.EOPNOTSUPP || e == sys.ENOPROTOOPT) && sys.Multipath(fd)) {
 			return &optionError{opt, e}
 		}
 	}
@@ -158,11 +168,11 @@ func (f *Flow) dialConfig() *DialConfig {
 // prepareSocket sets the options of a socket towards f's upstream, and binds it where
 // d names a source.
 func (t *tenant) prepareSocket(fd int, k socketKind, d *DialConfig, f *Flow) error {
-	if err := setOptions(fd, k, &d.Socket, &fresh); err != nil {
+	if err := setOptions(t.shared.kernel, fd, k, &d.Socket, &fresh); err != nil {
 		return err
 	}
 	if t.keep != nil && lingerUnsettled && k.network == TCP {
-		sys.SetLingerReset(fd) // until the flow ends well
+		t.shared.kernel.CloseResets(fd, true) // until the flow ends well
 	}
 	if k.family == sys.Unix || len(d.Source) == 0 && !d.FromClient {
 		return nil
@@ -186,7 +196,7 @@ func (t *tenant) prepareSocket(fd int, k socketKind, d *DialConfig, f *Flow) err
 	if k.network == TCP {
 		sys.SetBindNoPort(fd) // without it the ports run out earlier
 	}
-	if e := sys.Bind(fd, &sa); e != 0 {
+	if e := t.shared.kernel.Bind(fd, &sa); e != 0 {
 		return fmt.Errorf("bind to %s: %w", source, e)
 	}
 	return nil

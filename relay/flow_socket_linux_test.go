@@ -437,7 +437,7 @@ func TestFastOpen(t *testing.T) {
 		say(t, b, a, "you too")
 		flow, ok := r.e.Flow(id())
 		var info sys.TCPInfo
-		if e := asked(t, a, func(fd int) sys.Errno { return sys.Info(fd, &info) }); e != 0 {
+		if e := asked(t, a, func(fd int) sys.Errno { return (sys.Linux{}).TCPInfo(fd, &info) }); e != 0 {
 			t.Fatal(e)
 		}
 		if client := info.Options&sys.OptSynData != 0; !ok || client != (i == 1) || !flow.UpstreamTCP.FastOpen {

@@ -166,7 +166,7 @@ func (k *keeping) read(r ledger.Record, half ledger.Half, fds []int, src int, in
 		}
 		return n, true
 	}
-	c, ok := countsOf(r, fds, src)
+	c, ok := k.countsOf(r, fds, src)
 	if !ok || c.Urgent || c.State == sys.TCPClose {
 		return 0, false // reset by its peer: nobody knows if the counter includes an end
 	}
@@ -186,7 +186,7 @@ func (k *keeping) wrote(r ledger.Record, half ledger.Half, fds []int, dst int, o
 		}
 		return n, true
 	}
-	c, ok := countsOf(r, fds, dst)
+	c, ok := k.countsOf(r, fds, dst)
 	if !ok {
 		return 0, false
 	}
@@ -194,11 +194,11 @@ func (k *keeping) wrote(r ledger.Record, half ledger.Half, fds []int, dst int, o
 	return int(n), n >= 0 && n <= ledger.ScratchSize
 }
 
-func countsOf(r ledger.Record, fds []int, side int) (sys.TCPCounts, bool) {
+func (k *keeping) countsOf(r ledger.Record, fds []int, side int) (sys.TCPCounts, bool) {
 	if side >= len(fds) || r.Flags()&(recordNoBase<<side) != 0 {
 		return sys.TCPCounts{}, false
 	}
-	c, e := sys.ReadTCPCounts(fds[side])
+	c, e := k.holding.kernel.TCPCounts(fds[side])
 	return c, e == 0
 }
 
@@ -296,7 +296,7 @@ func written(c *sys.TCPCounts) uint64 {
 // resetSocket ends a TCP connection with a reset, although others have the socket too.
 func resetSocket(k sys.Kernel, fd int) {
 	if k.Disconnect(fd) != 0 {
-		sys.SetLingerReset(fd)
+		k.CloseResets(fd, true)
 		k.ShutdownBoth(fd)
 	}
 }

@@ -275,7 +275,7 @@ func TestHandOverUndeliveredPreface(t *testing.T) {
 	const own = 60_000
 	k := newKeptTable(t)
 	config := net.ListenConfig{Control: func(_, _ string, rc syscall.RawConn) error {
-		return rc.Control(func(fd uintptr) { sys.SetBuffers(int(fd), 4<<10, 0) })
+		return rc.Control(func(fd uintptr) { sys.SetBuffers(sys.Linux{}, int(fd), 4<<10, 0) })
 	}}
 	l, err := config.Listen(t.Context(), "tcp4", "127.0.0.1:0")
 	if err != nil {

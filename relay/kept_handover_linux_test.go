@@ -125,7 +125,7 @@ func TestHandOverAfterUpstreamIsDone(t *testing.T) {
 	}
 	eventually(t, "all of the answer is at the relay", func() (done bool) {
 		rc.Control(func(fd uintptr) {
-			c, e := sys.ReadTCPCounts(int(fd))
+			c, e := sys.Linux{}.TCPCounts(int(fd))
 			done = e == 0 && c.State == sys.TCPClose
 		})
 		return done
@@ -191,7 +191,7 @@ func TestHandOverAfterReset(t *testing.T) {
 func smallClient(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	dial := net.Dialer{Timeout: patience, Control: func(_, _ string, rc syscall.RawConn) error {
-		return rc.Control(func(fd uintptr) { sys.SetBuffers(int(fd), 4<<10, 0) })
+		return rc.Control(func(fd uintptr) { sys.SetBuffers(sys.Linux{}, int(fd), 4<<10, 0) })
 	}}
 	c, err := dial.Dial("tcp4", addr)
 	if err != nil {

@@ -219,8 +219,8 @@ func TestResetThatWasTaken(t *testing.T) {
 			j.proc.kill()
 			reset(t, a)
 			for _, x := range j.k.heldOf(holdFlow) {
-				eventually(t, "the reset has come", func() bool { return sys.HasError(x.FDs[sideClient]) })
-				sys.SockError(x.FDs[sideClient])
+				eventually(t, "the reset has come", func() bool { return sys.HasError(sys.Linux{}, x.FDs[sideClient]) })
+				sys.SockError(sys.Linux{}, x.FDs[sideClient])
 			}
 			j.proc = j.k.start(j.o)
 			wantReset(t, b)

@@ -159,14 +159,14 @@ func socketsOf(t *testing.T, users ...int) (at Addr, held []hold.Held) {
 		if err := sa.SetAddrPort(at.AddrPort); err != nil {
 			t.Fatal(err)
 		}
-		fd, err := sys.Listen(&sa, true, false, 10, func(fd int) error { return giveTo(fd, users[0]) })
+		fd, err := sys.Listen(sys.Linux{}, &sa, true, false, 10, func(fd int) error { return giveTo(fd, users[0]) })
 		if err == nil {
 			err = giveTo(fd, user) // too late for the first one, by which the kernel knows the port
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		at = localAddr(fd)
+		at = boundAddr(sys.Linux{}, fd)
 		held = append(held, hold.Held{Key: newHoldKey(holdListener, i, uint64(i), 1), FDs: []int{fd}})
 	}
 	for i := range held {

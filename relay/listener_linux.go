@@ -227,7 +227,7 @@ func stale(path string, sa *sys.Sockaddr, socket func(sys.Family) (int, sys.Errn
 // bind makes a listening socket with the options that its clients inherit.
 func (l *Listener) bind(sa *sys.Sockaddr, reusePort bool) (int, error) {
 	cfg := l.cfg.Load()
-	return sys.Listen(sa, reusePort, cfg.Socket.MPTCP, cfg.Backlog, func(fd int) error {
+	return sys.Listen(l.engine.kernel, sa, reusePort, cfg.Socket.MPTCP, cfg.Backlog, func(fd int) error {
 		l.setOwner(fd)
 		return l.setOptions(fd, &cfg.Socket, &fresh)
 	})
@@ -242,15 +242,15 @@ func (l *Listener) setOwner(fd int) {
 
 // setOptions sets what differs from what a socket of the listener had.
 func (l *Listener) setOptions(fd int, o, was *SocketOptions) error {
-	family, e := sys.SocketFamily(uintptr(fd))
+	family, e := sys.FamilyOf(l.engine.kernel, fd)
 	if e != 0 {
 		return e
 	}
 	if l.engine.holding != nil && lingerUnsettled && l.addr.Network == TCP {
-		sys.SetLingerReset(fd) // of accepted sockets, until their flows end well
+		l.engine.kernel.CloseResets(fd, true) // of accepted sockets, until their flows end well
 	} else if l.inherited && l.addr.Network == TCP && sys.LingerResets(fd) {
-		sys.ClearLinger(fd)
+		l.engine.kernel.CloseResets(fd, false)
 		l.lingers = true
 	}
-	return setOptions(fd, socketKind{network: l.addr.Network, family: family}, o, was)
+	return setOptions(l.engine.kernel, fd, socketKind{network: l.addr.Network, family: family}, o, was)
 }

@@ -136,7 +136,7 @@ func TestUpdateSockets(t *testing.T) {
 			}
 			// tcp(7): of a listener tcpi_sacked is the backlog.
 			var info sys.TCPInfo
-			if e := sys.Info(fd, &info); e != 0 || info.Sacked != 1 {
+			if e := (sys.Linux{}).TCPInfo(fd, &info); e != 0 || info.Sacked != 1 {
 				t.Errorf("backlog %d, %v", info.Sacked, e)
 			}
 		}

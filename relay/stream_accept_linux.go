@@ -14,7 +14,7 @@ func (p *streamPort) change(next, old *ListenConfig) error {
 	if next.Backlog == old.Backlog {
 		return nil
 	}
-	if e := sys.Relisten(p.fd, next.Backlog); e != 0 {
+	if e := p.streams.shared.kernel.Listen(p.fd, next.Backlog); e != 0 {
 		return fmt.Errorf("listen: %w", e)
 	}
 	return nil
@@ -24,7 +24,7 @@ func (p *streamPort) setUp(cfg *ListenConfig, was *SocketOptions) error {
 	if err := p.listener.setOptions(p.fd, &cfg.Socket, was); err != nil {
 		return err
 	}
-	if e := sys.Relisten(p.fd, cfg.Backlog); e != 0 {
+	if e := p.streams.shared.kernel.Listen(p.fd, cfg.Backlog); e != 0 {
 		return fmt.Errorf("listen: %w", e)
 	}
 	return nil
@@ -211,7 +211,7 @@ func (s *streams) accept(p *streamPort) accepting {
 			return acceptNone // for this loop
 		}
 		if !s.takeClient() {
-			if !sys.Readable(p.fd) {
+			if !sys.Readable(s.env.Kernel, p.fd) {
 				return acceptNone // nobody waits
 			}
 			if !s.makeRoom() {
@@ -253,7 +253,7 @@ func (s *streams) accept(p *streamPort) accepting {
 // acceptOne accepts a client, for whose flow descriptors were taken.
 func (s *streams) acceptOne(p *streamPort) sys.Errno {
 	if p.listener.inherited {
-		sys.SetNonblock(p.fd) // again: whoever bound it shares the description
+		s.env.Kernel.SetNonblock(p.fd) // again: whoever bound it shares the description
 	}
 	fd, e := s.env.Kernel.Accept(p.fd, &s.address)
 	if e != 0 {
@@ -306,5 +306,5 @@ func (s *streams) left(f *streamFlow) bool {
 		return false
 	}
 	s.gone--
-	return sys.SockError(int(f.fd[sideClient])) != 0
+	return sys.SockError(s.env.Kernel, int(f.fd[sideClient])) != 0
 }

@@ -1,7 +1,5 @@
 package relay
 
-import "github.com/penstock/penstock/internal/sys"
-
 // adopt begins the flow of a pair given to Relay.
 func (s *streams) adopt(x *adoption) {
 	f := s.newFlow(streamRelaying, x.fd[sideClient], x.fd[sideUpstream])
@@ -16,9 +14,9 @@ func (s *streams) adopt(x *adoption) {
 			// The caller's SO_LINGER no longer counts: a reset would destroy what
 			// was delivered, and a wait in close(2) would stop the loop.
 			if s.keep != nil && lingerUnsettled {
-				sys.SetLingerReset(int(f.fd[side])) // until the flow ends well
+				s.env.Kernel.CloseResets(int(f.fd[side]), true) // until the flow ends well
 			} else {
-				sys.ClearLinger(int(f.fd[side]))
+				s.env.Kernel.CloseResets(int(f.fd[side]), false)
 			}
 		}
 		f.half[side].Preload(&s.env, x.read[side])
@@ -43,10 +41,10 @@ func (s *streams) adopt(x *adoption) {
 
 // notePeers notes the addresses of an adopted pair's TCP peers, for its record.
 func (s *streams) notePeers(f *streamFlow) {
-	if f.tcp[sideClient] && sys.PeerAddr(int(f.fd[sideClient]), &s.address) == 0 {
+	if f.tcp[sideClient] && s.env.Kernel.PeerAddr(int(f.fd[sideClient]), &s.address) == 0 {
 		f.peer = s.address.AddrPort()
 	}
-	if f.tcp[sideUpstream] && sys.PeerAddr(int(f.fd[sideUpstream]), &s.address) == 0 {
+	if f.tcp[sideUpstream] && s.env.Kernel.PeerAddr(int(f.fd[sideUpstream]), &s.address) == 0 {
 		if n := len(s.addrs); n > 0 {
 			f.to, s.addrs = s.addrs[n-1], s.addrs[:n-1]
 		} else {

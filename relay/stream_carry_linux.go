@@ -41,11 +41,11 @@ func (s *streams) sideError(f *streamFlow, side int) {
 		return
 	}
 	fd := int(f.fd[side])
-	if !sys.HasError(fd) {
+	if !sys.HasError(s.env.Kernel, fd) {
 		return
 	}
 	s.noteAsking(f, side)
-	e := sys.SockError(fd)
+	e := sys.SockError(s.env.Kernel, fd)
 	if e == 0 {
 		s.noteFailed(f, CauseNone, 0)
 		return

@@ -129,7 +129,7 @@ func arrived(t *testing.T, c net.Conn, n int) {
 	}
 	eventually(t, "bytes that nobody reads", func() bool {
 		got := 0
-		if err := raw.Control(func(fd uintptr) { got, _ = sys.ReadQueued(int(fd)) }); err != nil {
+		if err := raw.Control(func(fd uintptr) { got, _ = (sys.Linux{}).ReadQueued(int(fd)) }); err != nil {
 			t.Fatal(err)
 		}
 		return got == n

@@ -167,7 +167,7 @@ func (s *streams) redial(f *streamFlow) {
 // connectEvent handles the upstream's first event: it is connected, or has failed.
 func (s *streams) connectEvent(f *streamFlow, ev uint32) {
 	if ev&(sys.Err|sys.Hup) != 0 {
-		if e := sys.SockError(int(f.fd[sideUpstream])); e != 0 {
+		if e := sys.SockError(s.env.Kernel, int(f.fd[sideUpstream])); e != 0 {
 			s.connectFailed(f, e)
 			return
 		}

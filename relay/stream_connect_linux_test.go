@@ -37,7 +37,7 @@ func fullQueue(t *testing.T, network string) (addr *Addr, accept func() net.Conn
 	if err := sockaddr(&sa, a); err != nil {
 		t.Fatal(err)
 	}
-	fd, err := sys.Listen(&sa, false, false, 1, func(int) error { return nil })
+	fd, err := sys.Listen(sys.Linux{}, &sa, false, false, 1, func(int) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

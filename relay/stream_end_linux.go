@@ -1,7 +1,5 @@
 package relay
 
-import "github.com/penstock/penstock/internal/sys"
-
 // goneFlows is how many of the flows are examined that begin after one whose client was gone.
 const goneFlows = 64
 
@@ -80,10 +78,10 @@ func (s *streams) closeSide(f *streamFlow, side int, reset bool) {
 			s.discard(f, side)
 		}
 	case reset:
-		sys.SetLingerReset(fd)
+		s.env.Kernel.CloseResets(fd, true)
 	default:
 		if s.keep != nil && lingerUnsettled || f.listener != nil && f.listener.lingers {
-			sys.ClearLinger(fd)
+			s.env.Kernel.CloseResets(fd, false)
 		}
 		if !f.over(side) || f.tls.has(side) { // an end of TLS may have something behind it
 			s.discard(f, side)
@@ -101,7 +99,7 @@ func (s *streams) closeKept(f *streamFlow, side int, reset bool) {
 	case reset:
 		resetSocket(s.env.Kernel, fd)
 	case f.tcp[side]:
-		sys.ClearLinger(fd)
+		s.env.Kernel.CloseResets(fd, false)
 		if !f.over(side) {
 			s.discard(f, side)
 		}

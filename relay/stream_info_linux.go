@@ -2,7 +2,7 @@ package relay
 
 import "github.com/penstock/penstock/relay/stats"
 
-func (s *streams) local(f *Flow, side int) Addr { return localAddr(int(s.of(f).fd[side])) }
+func (s *streams) local(f *Flow, side int) Addr { return s.localAddr(int(s.of(f).fd[side])) }
 
 // remote is the address of a side's peer: the one that was noted, for a TCP
 // socket whose connection has ended knows it no more.
@@ -14,7 +14,7 @@ func (s *streams) remote(f *Flow, side int) Addr {
 	case side == sideUpstream && f.to != nil:
 		return *f.to
 	}
-	return peerAddr(int(sf.fd[side]))
+	return s.peerAddr(int(sf.fd[side]))
 }
 
 func (s *streams) tcp(f *Flow, side int) int {

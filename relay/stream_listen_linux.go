@@ -29,7 +29,7 @@ func (sh *streamShare) share(l *Listener, s *listenSocket) {
 func (sh *streamShare) bindTCP(l *Listener, earlier []*listenSocket) (err error) {
 	sockets := slices.Clip(earlier)
 	if n := len(earlier); n > 0 {
-		l.addr = localAddr(earlier[n-1].fd)
+		l.addr = boundAddr(l.engine.kernel, earlier[n-1].fd)
 	}
 	for len(sockets) < len(sh.all) && err == nil {
 		var s *listenSocket
@@ -61,7 +61,7 @@ func (l *Listener) bindTCPSocket() (*listenSocket, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.addr = localAddr(fd)
+	l.addr = boundAddr(l.engine.kernel, fd)
 	return &listenSocket{fd: fd}, nil
 }
 

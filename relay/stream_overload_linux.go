@@ -25,7 +25,7 @@ func (s *streams) blocked(f *streamFlow) (blocked, relaying bool) {
 // leaves it long afterwards if its reader is slow, and nothing tells the loop before there is much room again.
 func (s *streams) sentLately(f *streamFlow, quiet time.Duration) bool {
 	for side, fd := range f.fd {
-		if fd >= 0 && f.tcp[side] && sys.Info(int(fd), &s.info) == 0 && time.Duration(s.info.Last_data_sent)*time.Millisecond < quiet {
+		if fd >= 0 && f.tcp[side] && s.env.Kernel.TCPInfo(int(fd), &s.info) == 0 && time.Duration(s.info.Last_data_sent)*time.Millisecond < quiet {
 			return true
 		}
 	}

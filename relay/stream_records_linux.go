@@ -132,7 +132,7 @@ func (s *streams) undelivered(f *streamFlow) int {
 	for h := range f.half {
 		half, side := &f.half[h], f.dstSide(h)
 		if f.wait[h] == pump.Failed && half.AtSrc && f.tls.has(h) && f.tcp[side] && (half.Err == tlsconn.Invalid || half.Err == tlsconn.Truncated) {
-			n, _ := sys.WriteQueued(int(f.fd[side]))
+			n, _ := s.env.Kernel.WriteQueued(int(f.fd[side]))
 			f.tls.undelivered += n
 		}
 	}

@@ -225,7 +225,7 @@ func (s *streams) freeBlock(rec ledger.Half) {
 
 // closedState reports whether a side's connection is not there any more.
 func (s *streams) closedState(f *streamFlow, side int) bool {
-	return f.fd[side] >= 0 && f.tcp[side] && sys.Info(int(f.fd[side]), &s.info) == 0 && sys.TCPState(s.info.State) == sys.TCPClose
+	return f.fd[side] >= 0 && f.tcp[side] && s.env.Kernel.TCPInfo(int(f.fd[side]), &s.info) == 0 && sys.TCPState(s.info.State) == sys.TCPClose
 }
 
 // goOn has a restored flow carry bytes again. An error says that it cannot.
@@ -261,7 +261,7 @@ func (s *streams) goOn(f *streamFlow, r ledger.Record) sys.Errno {
 	}
 	for side := range f.fd {
 		if f.cause == CauseNone && s.closedState(f, side) && (flags&recordOdd != 0 || !s.orderly(f, side, r)) {
-			e := sys.SockError(int(f.fd[side]))
+			e := sys.SockError(s.env.Kernel, int(f.fd[side]))
 			if e == 0 {
 				e = sys.ECONNRESET
 			}
@@ -269,7 +269,7 @@ func (s *streams) goOn(f *streamFlow, r ledger.Record) sys.Errno {
 		}
 	}
 	for side := range f.fd {
-		if flags&(recordDoubt<<side) != 0 && f.cause == CauseNone && !f.finSent(side) && sys.HungUp(int(f.fd[side])) {
+		if flags&(recordDoubt<<side) != 0 && f.cause == CauseNone && !f.finSent(side) && sys.HungUp(s.env.Kernel, int(f.fd[side])) {
 			// Its peer has closed it, and perhaps with bytes that it had not read. The dead process may
 			// have been told, and nobody is told twice.
 			s.failed(f, side, sys.ECONNRESET)
@@ -294,7 +294,7 @@ func (s *streams) orderly(f *streamFlow, side int, r ledger.Record) bool {
 	if !f.finSent(side) || r.Flags()&((recordNoBase|recordUrgent)<<side) != 0 {
 		return false
 	}
-	c, e := sys.ReadTCPCounts(int(f.fd[side]))
+	c, e := s.env.Kernel.TCPCounts(int(f.fd[side]))
 	// Of a closed connection nobody subtracts the end that was received.
 	return e == 0 && int64(c.Consumed)+int64(r.Half(side).InBase())-f.half[side].In == 1
 }

@@ -152,9 +152,9 @@ func (s *streams) count(f *streamFlow, side int, r ledger.Record) (counted, open
 		}
 		return true, true
 	}
-	c, e := sys.ReadTCPCounts(int(f.fd[side]))
+	c, e := s.env.Kernel.TCPCounts(int(f.fd[side]))
 	if e == 0 && c.State == sys.TCPClose {
-		if f.cause != CauseNone || sys.HasError(int(f.fd[side])) {
+		if f.cause != CauseNone || sys.HasError(s.env.Kernel, int(f.fd[side])) {
 			return false, true // it was reset: nobody knows if its counter includes an end
 		}
 		if !f.finSent(side) {

@@ -70,7 +70,7 @@ func (s *streams) sniff(f *streamFlow) {
 // behind it, and no event would follow; see package pump.
 func (s *streams) disturbed(f *streamFlow, side int) bool {
 	fd := int(f.fd[side])
-	return f.tcp[side] && f.odd[side] && s.env.Kernel.AtMark(fd) && sys.Readable(fd)
+	return f.tcp[side] && f.odd[side] && s.env.Kernel.AtMark(fd) && sys.Readable(s.env.Kernel, fd)
 }
 
 // show lets the hook decide about what is held; over says that no more will come.

@@ -1,9 +1,6 @@
 package relay
 
-import (
-	"github.com/penstock/penstock/internal/pump"
-	"github.com/penstock/penstock/internal/sys"
-)
+import "github.com/penstock/penstock/internal/pump"
 
 // A connection that ends without close_notify may have been cut by somebody in between, and the other side is reset. But browsers
 // end their connections so. What follows tells a client that has closed its connection from one that may have been cut:
@@ -30,7 +27,7 @@ func (t *flowTLS) allDown() bool {
 	if f.wait[down] != pump.WantRead || t.has(sideUpstream) && t.conn[sideUpstream].Within() {
 		return false
 	}
-	unread, e := sys.ReadQueued(int(f.fd[sideUpstream]))
+	unread, e := t.Kernel.ReadQueued(int(f.fd[sideUpstream]))
 	return unread == 0 && e == 0 && t.taken(sideClient)
 }
 
@@ -54,7 +51,7 @@ func (t *flowTLS) framed(side int) bool {
 
 // taken reports whether a side has received everything that was sent to it.
 func (t *flowTLS) taken(side int) bool {
-	n, e := sys.WriteQueued(int(t.flow.fd[side]))
+	n, e := t.Kernel.WriteQueued(int(t.flow.fd[side]))
 	return n == 0 && e == 0
 }
 

@@ -134,7 +134,7 @@ func TestTLSClientIsCut(t *testing.T) {
 		t.Helper()
 		eventually(t, "what was sent is at the relay", func() (all bool) {
 			raw, _ := rawOf(c).SyscallConn()
-			raw.Control(func(fd uintptr) { n, e := sys.WriteQueued(int(fd)); all = n == 0 && e == 0 })
+			raw.Control(func(fd uintptr) { n, e := sys.Linux{}.WriteQueued(int(fd)); all = n == 0 && e == 0 })
 			return all
 		})
 	}

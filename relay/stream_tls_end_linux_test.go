@@ -88,7 +88,7 @@ func TestTLSUnreadBehindFailure(t *testing.T) {
 		rawOf(a).Write(garbage)
 		eventually(t, "all of it is at the relay", func() (all bool) {
 			raw, _ := rawOf(a).SyscallConn()
-			raw.Control(func(fd uintptr) { n, e := sys.WriteQueued(int(fd)); all = n == 0 && e == 0 })
+			raw.Control(func(fd uintptr) { n, e := sys.Linux{}.WriteQueued(int(fd)); all = n == 0 && e == 0 })
 			return all
 		})
 		close(leave)

@@ -245,7 +245,7 @@ func TestKilledAnywhere(t *testing.T) {
 		}
 		for !step(false) {
 		}
-		queued, e := sys.ReadQueued(source)
+		queued, e := sys.Linux{}.ReadQueued(source)
 		if e != 0 {
 			t.Fatal(e)
 		}

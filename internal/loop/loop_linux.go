@@ -39,6 +39,7 @@ type Counters struct {
 // loop's own.
 type Loop struct {
 	mailbox
+	kernel      sys.Kernel
 	Index       int       // among the loops
 	Start       time.Time // of its clock
 	dedicated   bool
@@ -100,22 +101,22 @@ type Source interface {
 	Event(events uint32)
 }
 
-// New makes a loop, which counts from start and nowhere before [Loop.Count]. If it is dedicated, it keeps its thread while it
+// New makes a loop on a kernel, which counts from start and nowhere before [Loop.Count]. If it is dedicated, it keeps its thread while it
 // waits for a short while. It calls drained when it is draining and has no flow left.
-func New(index int, start time.Time, dedicated bool, drained func()) (*Loop, error) {
-	l := &Loop{Index: index, Start: start, dedicated: dedicated, drained: drained, epoll: -1, Ended: make(chan struct{})}
+func New(k sys.Kernel, index int, start time.Time, dedicated bool, drained func()) (*Loop, error) {
+	l := &Loop{kernel: k, Index: index, Start: start, dedicated: dedicated, drained: drained, epoll: -1, Ended: make(chan struct{})}
 	l.Count(Counters{new(int64), new(int64), new(int64), new(time.Duration)})
-	l.wake = -1
+	l.mailbox.kernel, l.wake = k, -1
 	l.settled.L = &l.mu
 	var err error
-	if l.epoll, err = sys.EpollCreate(); err != nil {
+	if l.epoll, err = k.EpollCreate(); err != nil {
 		return nil, err
 	}
-	if l.wake, err = sys.Eventfd(); err != nil {
+	if l.wake, err = k.Eventfd(); err != nil {
 		l.Free()
 		return nil, err
 	}
-	if e := sys.EpollAdd(l.epoll, l.wake, sys.In, wakeToken); e != 0 {
+	if e := k.EpollAdd(l.epoll, l.wake, sys.In, wakeToken); e != 0 {
 		l.Free()
 		return nil, e
 	}
@@ -141,13 +142,13 @@ func (l *Loop) LongestTurn() time.Duration { return l.stall.longest(l.Now) }
 func (l *Loop) Free() {
 	for _, fd := range []int{l.epoll, l.wake} {
 		if fd >= 0 {
-			sys.Linux{}.Close(fd)
+			l.kernel.Close(fd)
 		}
 	}
 }
 
 // Clock returns the time since Start.
-func (l *Loop) Clock() time.Duration { return time.Since(l.Start) }
+func (l *Loop) Clock() time.Duration { return l.kernel.Now().Sub(l.Start) }
 
 // Run runs the loop until it is closing.
 func (l *Loop) Run() {
@@ -215,7 +216,7 @@ func (l *Loop) wait() (n int, all bool) {
 				raw = min(raw, timeout)
 			}
 		}
-		n, e := sys.EpollWaitRaw(l.epoll, l.events[:], raw)
+		n, e := l.kernel.EpollWaitRaw(l.epoll, l.events[:], raw)
 		// Flows that are ready for their next turn are work too.
 		l.busy = n > 0 || e == sys.EINTR || timeout == 0
 		if l.busy || raw > 0 {
@@ -224,7 +225,7 @@ func (l *Loop) wait() (n int, all bool) {
 		}
 	}
 	*l.counters.Wakeups++
-	n, e := sys.EpollWait(l.epoll, l.events[:], timeout)
+	n, e := l.kernel.EpollWait(l.epoll, l.events[:], timeout)
 	l.busy = n > 0
 	*l.counters.Events += int64(n)
 	return n, e == 0 && n < eventsMost
@@ -296,17 +297,17 @@ func (l *Loop) event(ev *sys.Event) {
 
 // Watch makes the loop call the owner of token when one of events happens to fd.
 func (l *Loop) Watch(fd int, events uint32, token uint64) sys.Errno {
-	return sys.EpollAdd(l.epoll, fd, events, token)
+	return l.kernel.EpollAdd(l.epoll, fd, events, token)
 }
 
 // Rewatch replaces the events that fd is watched for.
 func (l *Loop) Rewatch(fd int, events uint32, token uint64) {
-	sys.EpollMod(l.epoll, fd, events, token)
+	l.kernel.EpollMod(l.epoll, fd, events, token)
 }
 
 // Unwatch undoes Watch. Closing the descriptor does so too, unless another
 // process or descriptor has the socket.
-func (l *Loop) Unwatch(fd int) { sys.EpollDel(l.epoll, fd) }
+func (l *Loop) Unwatch(fd int) { l.kernel.EpollDel(l.epoll, fd) }
 
 // AddSource gives a source a number, which is its token.
 func (l *Loop) AddSource(s Source) (n int) {
@@ -339,7 +340,7 @@ func (l *Loop) Disarm(slot uint32) { l.wheel.remove(slot) }
 // Step is a turn that does not wait, at the time that Now has, for tests of handlers. Requests and walks are left alone. It
 // reports whether there was something to do.
 func (l *Loop) Step() (busy bool) {
-	n, _ := sys.EpollWait(l.epoll, l.events[:], 0)
+	n, _ := l.kernel.EpollWait(l.epoll, l.events[:], 0)
 	for i := range n {
 		l.event(&l.events[i])
 	}

@@ -34,7 +34,7 @@ type plainFlow struct {
 
 func (p *plain) Event(slot uint32, _ int, _ uint32) {
 	p.events = append(p.events, slot)
-	sys.EventfdClear(p.slab.At(slot).fd)
+	sys.Linux{}.EventfdClear(p.slab.At(slot).fd)
 	if p.hook != nil {
 		p.hook(slot)
 	}
@@ -53,7 +53,7 @@ func (p *plain) Close() {
 
 // begin starts a flow.
 func (p *plain) begin(t *testing.T) *plainFlow {
-	fd, err := sys.Eventfd()
+	fd, err := sys.Linux{}.Eventfd()
 	if err != nil {
 		t.Error(err)
 	}
@@ -74,7 +74,7 @@ func (p *plain) end(f *plainFlow) {
 // newPlain runs a loop with two handlers.
 func newPlain(t *testing.T) (l *Loop, one, two *plain) {
 	testnet.CheckLeaks(t)
-	l, err := New(0, time.Now(), false, func() {})
+	l, err := New(sys.Linux{}, 0, time.Now(), false, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestLoopEvents(t *testing.T) {
 	l, one, two := newPlain(t)
 	var a, b *plainFlow
 	l.Ask(func() { a, b = one.begin(t), two.begin(t) })
-	sys.EventfdSignal(b.fd)
+	sys.Linux{}.EventfdSignal(b.fd)
 	eventually(t, "an event", func() (came bool) {
 		l.Ask(func() { came = len(two.events) > 0 })
 		return came
@@ -133,8 +133,8 @@ func TestLoopStaleEvent(t *testing.T) {
 				}
 			}
 		}
-		sys.EventfdSignal(flows[0].fd)
-		sys.EventfdSignal(flows[1].fd)
+		sys.Linux{}.EventfdSignal(flows[0].fd)
+		sys.Linux{}.EventfdSignal(flows[1].fd)
 	})
 	eventually(t, "an event", func() (came bool) {
 		l.Ask(func() { came = len(p.events) > 0 })
@@ -309,7 +309,7 @@ func TestLoopEndsWithWalk(t *testing.T) {
 // A source has events while it has a number, which another one may have afterwards.
 func TestLoopSources(t *testing.T) {
 	l, _, _ := newPlain(t)
-	fd, err := sys.Eventfd()
+	fd, err := sys.Linux{}.Eventfd()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +324,7 @@ func TestLoopSources(t *testing.T) {
 			t.Error(e)
 		}
 	})
-	sys.EventfdSignal(fd)
+	sys.Linux{}.EventfdSignal(fd)
 	eventually(t, "an event", func() (came bool) {
 		l.Ask(func() { came = b > 0 })
 		return came

@@ -19,6 +19,7 @@ type Request struct {
 // mailbox is how others reach a loop: a slice under a mutex, and an eventfd
 // that wakes it.
 type mailbox struct {
+	kernel   sys.Poller
 	mu       sync.Mutex
 	incoming []Request
 	reserved int       // requests that will certainly come
@@ -54,7 +55,7 @@ func (m *mailbox) Ask(do func()) bool {
 func (m *mailbox) put(r Request) {
 	m.incoming = append(m.incoming, r)
 	if len(m.incoming) == 1 {
-		sys.EventfdSignal(m.wake)
+		m.kernel.EventfdSignal(m.wake)
 	}
 }
 
@@ -88,7 +89,7 @@ func (m *mailbox) take(spare []Request) []Request {
 	defer m.mu.Unlock()
 	all := m.incoming
 	m.incoming = spare[:0]
-	sys.EventfdClear(m.wake)
+	m.kernel.EventfdClear(m.wake)
 	return all
 }
 

@@ -129,7 +129,7 @@ func TestSendBuffer(t *testing.T) {
 		{"unix", 0, true}, {"unix", 100_000, false}, {"tcp4", 0, false},
 	} {
 		w := newTransfer(t, "unix", c.dst)
-		sys.SetBuffers(w.dst, 0, c.own)
+		sys.SetBuffers(sys.Linux{}, w.dst, 0, c.own)
 		before := size(w.dst)
 		if c.own == 0 && before != 212992 {
 			c.grows = false // this machine's default is different

@@ -300,7 +300,7 @@ func (h *Half) flushPipe(env *Env, dst int) State {
 		}
 		if h.Enlarge && h.inPipe >= enlargeAt {
 			h.Enlarge = false
-			sys.EnlargeSendBuffer(dst)
+			sys.EnlargeSendBuffer(env.Kernel, dst)
 		}
 		return WantWrite
 	case e == sys.EINVAL:
@@ -416,7 +416,7 @@ func (h *Half) copy(env *Env, src, dst, left int) (int, State) {
 // if a signal is pending (tcp_recvmsg_locked), such as those that the runtime preempts goroutines with. No
 // event would follow. Once the signal was handled, a read gets past it.
 func (h *Half) disturbed(env *Env, src int) bool {
-	return h.TCP && !h.Exact && env.Kernel.AtMark(src) && sys.Readable(src)
+	return h.TCP && !h.Exact && env.Kernel.AtMark(src) && sys.Readable(env.Kernel, src)
 }
 
 // streaked counts consecutive big reads; enough of them start splicing.
@@ -443,8 +443,8 @@ func (h *Half) fill(env *Env, src, dst, moved, left int) (int, State) {
 			return 0, Again
 		}
 		if env.Shared {
-			sys.SetNonblock(src)
-			sys.SetNonblock(dst)
+			env.Kernel.SetNonblock(src)
+			env.Kernel.SetNonblock(dst)
 		}
 		if nt != nil {
 			nt.pipe(h.pipe)

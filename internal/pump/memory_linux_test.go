@@ -256,6 +256,17 @@ func (k *memory) splice(rfd, wfd, n int) (int, sys.Errno) {
 
 func (k *memory) AtMark(int) bool { return k.mark == k.consumed }
 
+// Poll tells of the source alone.
+func (k *memory) Poll(_ int, events int16) int16 {
+	if k.sent > k.consumed || k.fin || k.gone || k.reset != 0 {
+		return events & sys.PollIn
+	}
+	return 0
+}
+
+// ReadQueued tells of a pipe.
+func (k *memory) ReadQueued(fd int) (int, sys.Errno) { return len(k.pipe(fd).b), 0 }
+
 func (k *memory) ReadPipe(fd int, b []byte) (int, sys.Errno) {
 	k.point()
 	p := k.pipe(fd)

@@ -107,7 +107,7 @@ func (ps *Pipes) Settle() {
 	ps.earlier.Unlock()
 	for _, p := range left {
 		ps.leased.Add(1)
-		if sys.Readable(p.r) {
+		if sys.Readable(ps.kernel, p.r) {
 			ps.Destroy(p)
 		} else {
 			ps.Put(p)
@@ -137,6 +137,6 @@ func (ps *Pipes) Queued(number uint32) (n int, ok bool) {
 	if p == nil {
 		return 0, false
 	}
-	n, e := sys.ReadQueued(p.r)
+	n, e := ps.kernel.ReadQueued(p.r)
 	return n, e == 0
 }

@@ -186,7 +186,7 @@ func TestPipesOfEarlierProcess(t *testing.T) {
 	for p := ps.Get(); p != nil; p = ps.Get() {
 		all = append(all, p)
 		keys[p.Key()] = true
-		if sys.Readable(p.r) {
+		if sys.Readable(sys.Linux{}, p.r) {
 			t.Errorf("pipe %v is lent with bytes in it", p.Key())
 		}
 	}

@@ -230,16 +230,16 @@ func (w *transfer) read(off int64, n int) {
 // ready waits until fd has one of the events.
 func ready(t *testing.T, fd int, events uint32, limit time.Duration) bool {
 	t.Helper()
-	ep, err := sys.EpollCreate()
+	ep, err := sys.Linux{}.EpollCreate()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sys.Linux{}.Close(ep)
-	if e := sys.EpollAdd(ep, fd, events, 0); e != 0 {
+	if e := (sys.Linux{}).EpollAdd(ep, fd, events, 0); e != 0 {
 		t.Fatal(e)
 	}
 	var evs [1]sys.Event
-	n, _ := sys.EpollWait(ep, evs[:], limit)
+	n, _ := sys.Linux{}.EpollWait(ep, evs[:], limit)
 	return n > 0
 }
 

@@ -91,8 +91,8 @@ func SetBindNoPort(fd int) Errno {
 	return SetInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
 }
 
-// Relisten changes a listener's backlog; 0 means the kernel's maximum. listen(2).
-func Relisten(fd, backlog int) Errno {
+// Listen implements [Kernel].
+func (Linux) Listen(fd, backlog int) Errno {
 	if backlog <= 0 {
 		backlog = 1 << 16 // the kernel limits it to net.core.somaxconn, listen(2)
 	}
@@ -137,8 +137,8 @@ const (
 	OptSynData    = 1 << 5
 )
 
-// Info fills info; fields that an older kernel does not have are zero.
-func Info(fd int, info *TCPInfo) Errno {
+// TCPInfo implements [Kernel].
+func (Linux) TCPInfo(fd int, info *TCPInfo) Errno {
 	*info = TCPInfo{}
 	n := uint32(unsafe.Sizeof(*info))
 	_, _, e := syscall.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO,

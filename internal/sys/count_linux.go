@@ -58,11 +58,9 @@ func (s TCPState) FINs() (sent, received, known bool) {
 	return false, false, s != TCPClose
 }
 
-// ReadTCPCounts returns the counts of a TCP socket. They are exact as of one moment, even under traffic,
-// as long as nobody uses the socket meanwhile: the kernel gives them in several answers, and ReadTCPCounts
-// asks again until the first and the last agree. EAGAIN means that they never did. EOPNOTSUPP means that fd
-// is not a socket of plain TCP, EINVAL that it listens. tcp(7), TCP_INFO, SIOCINQ, SIOCOUTQ.
-func ReadTCPCounts(fd int) (TCPCounts, Errno) {
+// TCPCounts implements [Kernel]. The kernel gives the counts in several answers, and TCPCounts asks again until the first and the
+// last agree.
+func (Linux) TCPCounts(fd int) (TCPCounts, Errno) {
 	if !IsPlainTCP(fd) {
 		return TCPCounts{}, EOPNOTSUPP
 	}
@@ -138,14 +136,6 @@ func IsPlainTCP(fd int) bool {
 	p, e := GetInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
 	return e == 0 && p == unix.IPPROTO_TCP
 }
-
-// ReadQueued returns how many bytes of a pipe or a stream socket can be read now. Of a Unix datagram or
-// UDP socket it is the length of the next datagram. ioctl_tty(2), pipe(7), tcp(7), FIONREAD.
-func ReadQueued(fd int) (int, Errno) { return queued(fd, unix.SIOCINQ) }
-
-// WriteQueued returns how many bytes a socket has accepted that its peer has not: of TCP, those not
-// acknowledged yet. tcp(7), unix(7), SIOCOUTQ.
-func WriteQueued(fd int) (int, Errno) { return queued(fd, unix.SIOCOUTQ) }
 
 func queued(fd int, what uintptr) (int, Errno) {
 	var n int32

@@ -61,7 +61,7 @@ func closeLater(t testing.TB, fd int) { t.Cleanup(func() { unix.Close(fd) }) }
 
 func counts(t *testing.T, fd int) TCPCounts {
 	t.Helper()
-	c, e := ReadTCPCounts(fd)
+	c, e := Linux{}.TCPCounts(fd)
 	if e != 0 {
 		t.Fatal(e)
 	}
@@ -197,7 +197,7 @@ func TestTCPCounts(t *testing.T) {
 		}
 		// The reset does not count, and what had arrived before it stays readable.
 		wantCounts(t, "reset by the peer, 700 bytes unread", p, 300, 500, TCPClose)
-		if e := SockError(p); e != ECONNRESET {
+		if e := SockError(Linux{}, p); e != ECONNRESET {
 			t.Errorf("pending error %v", e)
 		}
 		recv(t, p, 700)
@@ -226,7 +226,7 @@ func TestTCPCounts(t *testing.T) {
 }
 
 func outq(fd int) int {
-	n, _ := WriteQueued(fd)
+	n, _ := Linux{}.WriteQueued(fd)
 	return n
 }
 
@@ -310,7 +310,7 @@ func TestTCPCountsOfOthers(t *testing.T) {
 	}
 	closeLater(t, unixA)
 	closeLater(t, unixB)
-	if _, e := ReadTCPCounts(unixA); e == 0 || IsPlainTCP(unixA) {
+	if _, e := (Linux{}).TCPCounts(unixA); e == 0 || IsPlainTCP(unixA) {
 		t.Errorf("a Unix socket: %v", e)
 	}
 	udp, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -318,7 +318,7 @@ func TestTCPCountsOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	closeLater(t, udp)
-	if _, e := ReadTCPCounts(udp); e == 0 || IsPlainTCP(udp) {
+	if _, e := (Linux{}).TCPCounts(udp); e == 0 || IsPlainTCP(udp) {
 		t.Errorf("a UDP socket: %v", e)
 	}
 	a, _ := connected(t, 0)
@@ -327,7 +327,7 @@ func TestTCPCountsOfOthers(t *testing.T) {
 	}
 	t.Run("mptcp", func(t *testing.T) {
 		a, _ := connected(t, unix.IPPROTO_MPTCP)
-		if _, e := ReadTCPCounts(a); e != EOPNOTSUPP || IsPlainTCP(a) {
+		if _, e := (Linux{}).TCPCounts(a); e != EOPNOTSUPP || IsPlainTCP(a) {
 			t.Errorf("multipath TCP: %v, plain %v", e, IsPlainTCP(a))
 		}
 	})
@@ -342,7 +342,7 @@ func TestQueued(t *testing.T) {
 	closeLater(t, w)
 	unix.Write(w, make([]byte, 5000))
 	for _, fd := range []int{r, w} {
-		if n, e := ReadQueued(fd); n != 5000 || e != 0 {
+		if n, e := (Linux{}).ReadQueued(fd); n != 5000 || e != 0 {
 			t.Errorf("%d bytes in the pipe, %v", n, e)
 		}
 	}

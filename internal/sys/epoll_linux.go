@@ -24,21 +24,21 @@ const (
 )
 
 // EpollCreate creates an epoll instance. epoll_create(2).
-func EpollCreate() (int, error) { return unix.EpollCreate1(unix.EPOLL_CLOEXEC) }
+func (Linux) EpollCreate() (int, error) { return unix.EpollCreate1(unix.EPOLL_CLOEXEC) }
 
 // EpollAdd watches fd; each event has data.
-func EpollAdd(ep, fd int, events uint32, data uint64) Errno {
+func (Linux) EpollAdd(ep, fd int, events uint32, data uint64) Errno {
 	return epollCtl(ep, unix.EPOLL_CTL_ADD, fd, events, data)
 }
 
 // EpollMod changes what fd is watched for. What is ready at that time causes an event, even if it
 // is edge-triggered.
-func EpollMod(ep, fd int, events uint32, data uint64) Errno {
+func (Linux) EpollMod(ep, fd int, events uint32, data uint64) Errno {
 	return epollCtl(ep, unix.EPOLL_CTL_MOD, fd, events, data)
 }
 
 // EpollDel stops watching fd. So does closing the last descriptor of a socket.
-func EpollDel(ep, fd int) Errno { return epollCtl(ep, unix.EPOLL_CTL_DEL, fd, 0, 0) }
+func (Linux) EpollDel(ep, fd int) Errno { return epollCtl(ep, unix.EPOLL_CTL_DEL, fd, 0, 0) }
 
 func epollCtl(ep, op, fd int, events uint32, data uint64) Errno {
 	ev := Event{Events: events, Fd: int32(data), Pad: int32(data >> 32)}
@@ -52,7 +52,7 @@ func EventData(e *Event) uint64 { return uint64(uint32(e.Fd)) | uint64(uint32(e.
 // EpollWaitRaw waits for events without telling the scheduler: the thread
 // keeps its P for as long as it waits, so the timeout must be short. A signal,
 // such as the runtime's preemption request, ends the wait with EINTR.
-func EpollWaitRaw(ep int, evs []Event, timeout time.Duration) (int, Errno) {
+func (Linux) EpollWaitRaw(ep int, evs []Event, timeout time.Duration) (int, Errno) {
 	n, _, e := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(ep), uintptr(unsafe.Pointer(&evs[0])), uintptr(len(evs)), milliseconds(timeout), 0, 0)
 	if e != 0 {
 		return 0, e
@@ -63,7 +63,7 @@ func EpollWaitRaw(ep int, evs []Event, timeout time.Duration) (int, Errno) {
 
 // EpollWait waits for events as a blocking system call: the scheduler hands the thread's P to
 // others meanwhile. A negative timeout waits for ever.
-func EpollWait(ep int, evs []Event, timeout time.Duration) (int, Errno) {
+func (Linux) EpollWait(ep int, evs []Event, timeout time.Duration) (int, Errno) {
 	n, _, e := syscall.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(ep), uintptr(unsafe.Pointer(&evs[0])), uintptr(len(evs)), milliseconds(timeout), 0, 0)
 	if e != 0 {
 		return 0, e
@@ -81,17 +81,17 @@ func milliseconds(d time.Duration) uintptr {
 }
 
 // Eventfd creates a non-blocking counter that wakes an epoll instance. eventfd(2).
-func Eventfd() (int, error) { return unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC) }
+func (Linux) Eventfd() (int, error) { return unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC) }
 
 // EventfdSignal makes fd readable.
-func EventfdSignal(fd int) Errno {
+func (Linux) EventfdSignal(fd int) Errno {
 	v := uint64(1)
 	_, _, e := syscall.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&v)), 8)
 	return e
 }
 
 // EventfdClear makes fd unreadable again.
-func EventfdClear(fd int) Errno {
+func (Linux) EventfdClear(fd int) Errno {
 	var v uint64
 	_, _, e := syscall.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&v)), 8)
 	return e

@@ -1,16 +1,27 @@
 package sys
 
-import "syscall"
+import (
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
 
 // Errno is the kernel's error number; 0 is success.
 type Errno = syscall.Errno
 
-// Kernel has the system calls of the data path. [Linux] is the real implementation. Tests wrap it,
-// per object, to count calls or to inject EAGAIN, EINTR, EMFILE and short writes.
+// Kernel has the system calls of an engine: those of the data path, what it asks of sockets and tells them,
+// how it waits, and what it knows of its process. [Linux] is the real implementation. Tests wrap it, per
+// object, to count calls or to inject EAGAIN, EINTR, EMFILE and short writes; package simkernel is another
+// one, in memory.
 //
-// No method waits: file descriptors are non-blocking, and a method with nothing to do returns
-// EAGAIN.
+// No method of the data path waits: file descriptors are non-blocking, and a method with nothing to do
+// returns EAGAIN.
 type Kernel interface {
+	Sockets
+	Poller
+	Process
+
 	// Recv reads up to len(p) bytes from a stream socket; (0, 0) is the end of the stream. recv(2).
 	Recv(fd int, p []byte) (int, Errno)
 	// Discard discards up to len(p) received bytes, using p only if the socket cannot drop them in
@@ -66,10 +77,130 @@ type Kernel interface {
 	SendBatch(fd int, v *Vector, from, n int) (int, Errno)
 }
 
+// Sockets is what a kernel is asked of sockets, and told about them.
+type Sockets interface {
+	// SetOption sets an integer option. setsockopt(2).
+	SetOption(fd, level, name, value int) Errno
+	// Option reads an integer option. getsockopt(2).
+	Option(fd, level, name int) (int, Errno)
+	// CloseResets makes the next close of a TCP socket send RST instead of FIN, and drop what is unsent; or not, which is
+	// the default: close returns at once, and the kernel continues to deliver what is unsent. socket(7), SO_LINGER.
+	CloseResets(fd int, on bool) Errno
+	// SetNonblock is [SetNonblock].
+	SetNonblock(fd int) Errno
+	// Poll returns which of the events of poll(2) are there now, and also POLLERR, POLLHUP and POLLNVAL. If it fails it
+	// returns all of them but POLLPRI. ppoll(2).
+	Poll(fd int, events int16) int16
+	// ReadQueued returns how many bytes of a pipe or a stream socket can be read now. Of a Unix datagram or
+	// UDP socket it is the length of the next datagram. ioctl_tty(2), pipe(7), tcp(7), FIONREAD.
+	ReadQueued(fd int) (int, Errno)
+	// WriteQueued returns how many bytes a socket has accepted that its peer has not: of TCP, those not
+	// acknowledged yet. tcp(7), unix(7), SIOCOUTQ.
+	WriteQueued(fd int) (int, Errno)
+	// TCPCounts returns the counts of a TCP socket. They are exact as of one moment, even under traffic, as long as
+	// nobody uses the socket meanwhile. EAGAIN means that the kernel could not give them, EOPNOTSUPP that fd is not a
+	// socket of plain TCP, EINVAL that it listens. tcp(7), TCP_INFO, SIOCINQ, SIOCOUTQ.
+	TCPCounts(fd int) (TCPCounts, Errno)
+	// TCPInfo fills info; fields that an older kernel does not have are zero. tcp(7), TCP_INFO.
+	TCPInfo(fd int, info *TCPInfo) Errno
+	// Bind binds fd to an address. bind(2).
+	Bind(fd int, sa *Sockaddr) Errno
+	// Listen makes a bound socket a listener, or changes its backlog; 0 means the kernel's maximum. listen(2).
+	Listen(fd, backlog int) Errno
+	// LocalAddr fills sa with the address that fd is bound to. getsockname(2).
+	LocalAddr(fd int, sa *Sockaddr) Errno
+	// PeerAddr fills sa with the address that fd is connected to. getpeername(2).
+	PeerAddr(fd int, sa *Sockaddr) Errno
+}
+
+// The events of [Sockets.Poll]. poll(2).
+const (
+	PollIn    = unix.POLLIN
+	PollPri   = unix.POLLPRI
+	PollOut   = unix.POLLOUT
+	PollErr   = unix.POLLERR
+	PollHup   = unix.POLLHUP
+	PollNval  = unix.POLLNVAL
+	PollRdHup = unix.POLLRDHUP
+)
+
+// Poller is how a loop waits. epoll(7), eventfd(2).
+type Poller interface {
+	// EpollCreate creates an epoll instance. epoll_create(2).
+	EpollCreate() (int, error)
+	// EpollAdd watches fd; each event has data.
+	EpollAdd(ep, fd int, events uint32, data uint64) Errno
+	// EpollMod changes what fd is watched for. What is ready at that time causes an event, even if it
+	// is edge-triggered.
+	EpollMod(ep, fd int, events uint32, data uint64) Errno
+	// EpollDel stops watching fd. So does closing the last descriptor of a socket.
+	EpollDel(ep, fd int) Errno
+	// EpollWait waits for events as a blocking system call: the scheduler hands the thread's P to
+	// others meanwhile. A negative timeout waits for ever.
+	EpollWait(ep int, evs []Event, timeout time.Duration) (int, Errno)
+	// EpollWaitRaw waits for events without telling the scheduler: the thread
+	// keeps its P for as long as it waits, so the timeout must be short. A signal,
+	// such as the runtime's preemption request, ends the wait with EINTR.
+	EpollWaitRaw(ep int, evs []Event, timeout time.Duration) (int, Errno)
+	// Eventfd creates a non-blocking counter that wakes an epoll instance. eventfd(2).
+	Eventfd() (int, error)
+	// EventfdSignal makes fd readable.
+	EventfdSignal(fd int) Errno
+	// EventfdClear makes fd unreadable again.
+	EventfdClear(fd int) Errno
+}
+
+// Process is what a kernel says about the process, and its clock.
+type Process interface {
+	// Now returns the time, with a monotonic reading.
+	Now() time.Time
+	// Dup duplicates fd, close-on-exec. fcntl(2), F_DUPFD_CLOEXEC.
+	Dup(fd int) (int, Errno)
+	// FileLimit returns how many descriptors this process may have. getrlimit(2), RLIMIT_NOFILE.
+	FileLimit() (uint64, error)
+	// OpenFiles returns how many descriptors this process has open; ok is false if the kernel does not say.
+	OpenFiles() (n int, ok bool)
+	// GrowFiles makes the kernel enlarge its table of this process's descriptors for n; fd is any open one.
+	GrowFiles(fd, n int)
+}
+
 // Linux is the real [Kernel].
 type Linux struct{}
 
 var _ Kernel = Linux{}
+
+// SetOption implements [Kernel].
+func (Linux) SetOption(fd, level, name, value int) Errno { return SetInt(fd, level, name, value) }
+
+// Option implements [Kernel].
+func (Linux) Option(fd, level, name int) (int, Errno) { return GetInt(fd, level, name) }
+
+// SetNonblock implements [Kernel].
+func (Linux) SetNonblock(fd int) Errno { return SetNonblock(fd) }
+
+// Poll implements [Kernel].
+func (Linux) Poll(fd int, events int16) int16 { return pending(fd, events) }
+
+// ReadQueued implements [Kernel].
+func (Linux) ReadQueued(fd int) (int, Errno) { return queued(fd, unix.SIOCINQ) }
+
+// WriteQueued implements [Kernel].
+func (Linux) WriteQueued(fd int) (int, Errno) { return queued(fd, unix.SIOCOUTQ) }
+
+// Bind implements [Kernel].
+func (Linux) Bind(fd int, sa *Sockaddr) Errno { return Bind(fd, sa) }
+
+// LocalAddr implements [Kernel].
+func (Linux) LocalAddr(fd int, sa *Sockaddr) Errno { return LocalAddr(fd, sa) }
+
+// PeerAddr implements [Kernel].
+func (Linux) PeerAddr(fd int, sa *Sockaddr) Errno { return PeerAddr(fd, sa) }
+
+// Now implements [Kernel].
+func (Linux) Now() time.Time { return time.Now() }
+
+// Dup implements [Kernel].
+func (Linux) Dup(fd int) (int, Errno) { return Dup(fd) }
 
 // The error numbers that the pump and the engine distinguish.
 const (

@@ -59,7 +59,7 @@ func TestOne(t *testing.T) {
 				t.Errorf("sent %d, %v", n, e)
 			}
 			told(10, true)
-			eventually(t, "bytes", func() bool { n, _ := ReadQueued(b); return n == 10 })
+			eventually(t, "bytes", func() bool { n, _ := Linux{}.ReadQueued(b); return n == 10 })
 			if n, e := k.RecvOne(b, m, buf[:4]); n != 4 || e != 0 || string(buf[:n]) != "some" {
 				t.Errorf("received %q, %v", buf[:n], e)
 			}
@@ -201,7 +201,7 @@ func BenchmarkOne(b *testing.B) {
 func BenchmarkTCPCounts(b *testing.B) {
 	x, _ := connected(b, 0)
 	for b.Loop() {
-		if _, e := ReadTCPCounts(x); e != 0 {
+		if _, e := (Linux{}).TCPCounts(x); e != 0 {
 			b.Fatal(e)
 		}
 	}

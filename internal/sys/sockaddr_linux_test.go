@@ -81,7 +81,7 @@ func TestStreamSockets(t *testing.T) {
 			if err := c.set(&at); err != nil {
 				t.Fatal(err)
 			}
-			l, err := Listen(&at, false, false, 0, func(int) error { return nil })
+			l, err := Listen(Linux{}, &at, false, false, 0, func(int) error { return nil })
 			if err == Errno(EADDRNOTAVAIL) {
 				t.Skip("no IPv6 here")
 			}
@@ -123,7 +123,7 @@ func TestStreamSockets(t *testing.T) {
 				t.Errorf("a is %v, b's peer %v, accepted from %v", local.AddrPort(), remote.AddrPort(), peer.AddrPort())
 			}
 			passBytes(t, a, b)
-			if SockError(a) != 0 {
+			if SockError(Linux{}, a) != 0 {
 				t.Error("an error is pending")
 			}
 		})

@@ -49,21 +49,21 @@ func (Linux) Accept(fd int, sa *Sockaddr) (int, Errno) {
 // Listen binds a non-blocking stream listener to sa. On TCP it sets SO_REUSEADDR, and SO_REUSEPORT
 // if reusePort is set, so that several sockets share the port (socket(7)). A backlog of 0 means the
 // kernel's maximum, net.core.somaxconn. options sets the options that accepted sockets inherit.
-func Listen(sa *Sockaddr, reusePort, mptcp bool, backlog int, options func(fd int) error) (int, error) {
-	fd, e := Linux{}.Socket(sa.Family(), mptcp)
+func Listen(k Kernel, sa *Sockaddr, reusePort, mptcp bool, backlog int, options func(fd int) error) (int, error) {
+	fd, e := k.Socket(sa.Family(), mptcp)
 	if e != 0 {
 		return -1, e
 	}
 	fail := func(err error) (int, error) {
-		Linux{}.Close(fd)
+		k.Close(fd)
 		return -1, err
 	}
 	if sa.Family() != Unix {
-		if e := SetInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); e != 0 {
+		if e := k.SetOption(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); e != 0 {
 			return fail(e)
 		}
 		if reusePort {
-			if e := SetInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); e != 0 {
+			if e := k.SetOption(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); e != 0 {
 				return fail(e)
 			}
 		}
@@ -71,10 +71,10 @@ func Listen(sa *Sockaddr, reusePort, mptcp bool, backlog int, options func(fd in
 	if err := options(fd); err != nil {
 		return fail(err)
 	}
-	if _, _, e := syscall.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&sa.raw)), uintptr(sa.n)); e != 0 {
+	if e := k.Bind(fd, sa); e != 0 {
 		return fail(e)
 	}
-	if e := Relisten(fd, backlog); e != 0 {
+	if e := k.Listen(fd, backlog); e != 0 {
 		return fail(e)
 	}
 	return fd, nil
@@ -136,8 +136,8 @@ func SameSocket(a, b int) bool {
 const SockStream = unix.SOCK_STREAM
 
 // SockError returns and clears the pending error of a socket (SO_ERROR); 0 means none.
-func SockError(fd int) Errno {
-	v, e := GetInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+func SockError(k Sockets, fd int) Errno {
+	v, e := k.Option(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if e != 0 {
 		return e
 	}
@@ -145,55 +145,50 @@ func SockError(fd int) Errno {
 }
 
 // Readable reports whether a receive from fd would return something now. ppoll(2).
-func Readable(fd int) bool {
-	pfd := unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
-	var now unix.Timespec
-	n, _, e := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&pfd)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
-	return e == 0 && n > 0 && pfd.Revents&unix.POLLIN != 0
-}
+func Readable(k Sockets, fd int) bool { return k.Poll(fd, unix.POLLIN)&unix.POLLIN != 0 }
 
 // SetNoDelay switches Nagle's algorithm off, or on again. tcp(7).
-func SetNoDelay(fd int, on bool) Errno {
-	return SetInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, asInt(on))
+func SetNoDelay(k Sockets, fd int, on bool) Errno {
+	return k.SetOption(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, asInt(on))
 }
 
 // SetUserTimeout limits how long sent data may stay unacknowledged. tcp(7), TCP_USER_TIMEOUT,
 // milliseconds.
-func SetUserTimeout(fd int, d time.Duration) Errno {
-	return SetInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
+func SetUserTimeout(k Sockets, fd int, d time.Duration) Errno {
+	return k.SetOption(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
 }
 
 // SetKeepAlive switches keepalive probes on: after idle without traffic, every interval, count of
 // them. Zero values keep the kernel's setting; an idle time of 0 switches probes off. tcp(7).
-func SetKeepAlive(fd int, idle, interval time.Duration, count int) Errno {
-	if e := SetInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, asInt(idle > 0)); e != 0 || idle <= 0 {
+func SetKeepAlive(k Sockets, fd int, idle, interval time.Duration, count int) Errno {
+	if e := k.SetOption(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, asInt(idle > 0)); e != 0 || idle <= 0 {
 		return e
 	}
 	seconds := func(d time.Duration) int { return max(1, int(d/time.Second)) }
-	if e := SetInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, seconds(idle)); e != 0 {
+	if e := k.SetOption(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, seconds(idle)); e != 0 {
 		return e
 	}
 	if interval > 0 {
-		if e := SetInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, seconds(interval)); e != 0 {
+		if e := k.SetOption(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, seconds(interval)); e != 0 {
 			return e
 		}
 	}
 	if count > 0 {
-		return SetInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, count)
+		return k.SetOption(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, count)
 	}
 	return 0
 }
 
 // SetBuffers sets the sizes of the socket's buffers in bytes; 0 leaves a buffer to the kernel's
 // autotuning, which is usually better. socket(7).
-func SetBuffers(fd, recv, send int) Errno {
+func SetBuffers(k Sockets, fd, recv, send int) Errno {
 	if recv > 0 {
-		if e := SetInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, recv); e != 0 {
+		if e := k.SetOption(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, recv); e != 0 {
 			return e
 		}
 	}
 	if send > 0 {
-		return SetInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, send)
+		return k.SetOption(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, send)
 	}
 	return 0
 }
@@ -202,22 +197,19 @@ func SetBuffers(fd, recv, send int) Errno {
 // as much as net.core.wmem_max allows, unless its buffer has been set already.
 // The usual wmem_max allows twice as much, and four times since Linux 6.18:
 // SO_SNDBUF grants double what it is given. socket(7).
-func EnlargeSendBuffer(fd int) {
+func EnlargeSendBuffer(k Sockets, fd int) {
 	const usual = 212992 // SK_WMEM_DEFAULT, net/core/sock.c
-	if n, e := GetInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF); e == 0 && n == usual {
-		SetInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 2*usual)
+	if n, e := k.Option(fd, unix.SOL_SOCKET, unix.SO_SNDBUF); e == 0 && n == usual {
+		k.SetOption(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 2*usual)
 	}
 }
 
-// SetLingerReset makes the next close of a TCP socket send RST instead of FIN, and drop what is
-// unsent. socket(7), SO_LINGER.
-func SetLingerReset(fd int) Errno { return setLinger(fd, unix.Linger{Onoff: 1}) }
+// CloseResets implements [Kernel].
+func (Linux) CloseResets(fd int, on bool) Errno {
+	return setLinger(fd, unix.Linger{Onoff: int32(asInt(on))})
+}
 
-// ClearLinger restores the default of close(2): it returns at once, and the kernel continues to
-// deliver what is unsent. socket(7), SO_LINGER.
-func ClearLinger(fd int) Errno { return setLinger(fd, unix.Linger{}) }
-
-// LingerResets reports whether SetLingerReset was called.
+// LingerResets reports whether [Kernel.CloseResets] was switched on.
 func LingerResets(fd int) bool {
 	l, err := unix.GetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER)
 	return err == nil && l.Onoff != 0 && l.Linger == 0
@@ -253,7 +245,7 @@ func Dup(fd int) (int, Errno) {
 }
 
 // FileLimit returns how many descriptors this process may have. getrlimit(2), RLIMIT_NOFILE.
-func FileLimit() (uint64, error) {
+func (Linux) FileLimit() (uint64, error) {
 	var r unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r)
 	return r.Cur, err
@@ -262,7 +254,7 @@ func FileLimit() (uint64, error) {
 // GrowFiles makes the kernel enlarge its table of this process's descriptors for n; fd is any open
 // one. Where it has to grow later, the thread that opens a descriptor then waits for all CPUs to forget the
 // old table, in a process with several threads (expand_fdtable in fs/file.c). fcntl(2), F_DUPFD_CLOEXEC.
-func GrowFiles(fd, n int) {
+func (Linux) GrowFiles(fd, n int) {
 	if high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, n-1); err == nil {
 		unix.Close(high)
 	}
@@ -271,7 +263,7 @@ func GrowFiles(fd, n int) {
 // OpenFiles returns how many descriptors this process has open; ok is false if the kernel does not say.
 // It is the size of this folder since Linux 6.2 (f1f1f2569901), and was 0 before. Reading the folder takes
 // long if there are many.
-func OpenFiles() (n int, ok bool) {
+func (Linux) OpenFiles() (n int, ok bool) {
 	var st unix.Stat_t
 	if unix.Stat("/proc/self/fd", &st) != nil || st.Size <= 0 {
 		return 0, false

@@ -93,6 +93,12 @@ func GetPath(b []byte) []byte {
 	return b
 }
 
+// FamilyOf returns the family of fd. SO_DOMAIN, socket(7).
+func FamilyOf(k Sockets, fd int) (Family, Errno) {
+	f, e := k.Option(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	return Family(f), e
+}
+
 // SocketFamily returns the family of fd. SO_DOMAIN, socket(7).
 func SocketFamily(fd uintptr) (Family, Errno) {
 	f, e := GetInt(int(fd), unix.SOL_SOCKET, unix.SO_DOMAIN)

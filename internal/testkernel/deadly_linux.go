@@ -13,11 +13,12 @@ import (
 // Deadly is the real kernel until the process makes its last system call: it kills the process in front
 // of that call or behind it, before the caller learns the result. It belongs into a child process.
 type Deadly struct {
-	real  sys.Linux
-	at    int64 // the number of the last call, from 1; 0: never
-	after bool
-	tell  io.Writer
-	n     atomic.Int64
+	sys.Linux // what is not counted
+	real      sys.Linux
+	at        int64 // the number of the last call, from 1; 0: never
+	after     bool
+	tell      io.Writer
+	n         atomic.Int64
 }
 
 // NewDeadly returns a kernel that kills the process in front of its call number at, or behind it. If at

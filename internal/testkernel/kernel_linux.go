@@ -47,9 +47,10 @@ func (c Call) String() string { return callNames[c] }
 // Kernel is the real kernel with counters and faults. Each test makes its own. It is safe for
 // concurrent use; calls without faults do not allocate.
 type Kernel struct {
-	real   sys.Linux
-	counts [calls]atomic.Int64
-	armed  atomic.Bool // there are faults
+	sys.Linux // what is not counted
+	real      sys.Linux
+	counts    [calls]atomic.Int64
+	armed     atomic.Bool // there are faults
 
 	mu     sync.Mutex
 	rules  [calls][]*rule

@@ -12,7 +12,7 @@ func ListenUnix(path string, backlog int) (*os.File, error) {
 	if err := sa.SetUnix(path); err != nil {
 		return nil, err
 	}
-	fd, err := sys.Listen(&sa, false, false, backlog, func(int) error { return nil })
+	fd, err := sys.Listen(sys.Linux{}, &sa, false, false, backlog, func(int) error { return nil })
 	if err != nil {
 		return nil, err
 	}

@@ -439,7 +439,7 @@ func (w *wire) fill() error {
 
 // disturbed reports whether a read has stopped at an urgent byte because a signal was pending, though there is more
 // behind it, and no event would follow; see package pump.
-func disturbed(env *Env, fd int) bool { return env.Kernel.AtMark(fd) && sys.Readable(fd) }
+func disturbed(env *Env, fd int) bool { return env.Kernel.AtMark(fd) && sys.Readable(env.Kernel, fd) }
 
 // Write takes all of p, because crypto/tls does not try again after an error.
 func (w *wire) Write(p []byte) (int, error) {

@@ -211,7 +211,7 @@ func (e *everything) serves() {
 // Nothing that a worker after a crash makes new is refused in the sandbox of the one before, or the refusal is told, and the worker after it has
 // all of it.
 func TestCrashMakesEverythingAnew(t *testing.T) {
-	needsConfined(t)
+	needsSandbox(t)
 	t.Parallel()
 	for _, sandbox := range []string{"", "user: '65534:65534'"} {
 		t.Run("sandbox={"+sandbox+"}", func(t *testing.T) {
@@ -263,7 +263,7 @@ func TestCrashGoesWithout(t *testing.T) {
 		t.Run("sandbox={"+sandbox+"}", func(t *testing.T) {
 			t.Parallel()
 			if sandbox != "" {
-				needsConfined(t)
+				needsSandbox(t)
 			}
 			e := startEverything(t, sandbox)
 			e.flows = e.dial()

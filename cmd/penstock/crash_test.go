@@ -39,9 +39,9 @@ func lowAddress(t *testing.T) string {
 
 var lowAddresses atomic.Uint32
 
-// needsConfined skips a test whose next worker must have fewer privileges. With the race detector the program is linked with cgo, and
+// needsSandbox skips a test whose next worker must have fewer privileges. With the race detector the program is linked with cgo, and
 // its sandbox leaves capabilities and the user as they are.
-func needsConfined(t *testing.T) {
+func needsSandbox(t *testing.T) {
 	t.Helper()
 	if testnet.RaceEnabled {
 		t.Skip("the program is linked with cgo: its sandbox leaves it its capabilities")
@@ -74,7 +74,7 @@ func sockets(t *testing.T, address string) (n int) {
 // privileged port, too: then it keeps the capability, for the end of a drain.
 func lowKeeper(t *testing.T, address, udp, engine, sandbox, keeper string, by ...string) *kept {
 	t.Helper()
-	needsConfined(t)
+	needsSandbox(t)
 	dir := shortDir(t)
 	if err := os.Chmod(dir, 0o755); err != nil { // the worker reads its configuration itself, whoever it is
 		t.Fatal(err)

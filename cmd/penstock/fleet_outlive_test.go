@@ -38,7 +38,7 @@ type drainedRelay struct {
 }
 
 func startDrained(t *testing.T, grace, sandbox string) *drainedRelay {
-	needsConfined(t)
+	needsSandbox(t)
 	low, _, _ := net.SplitHostPort(lowAddress(t))
 	server := testfleet.Etcd(t)
 	r := &drainedRelay{kept: &kept{configured: &configured{dir: shortDir(t)}}, at: map[string]net.Addr{}}

@@ -70,6 +70,7 @@ var wordExceptions = []*wordException{
 	{where: "cmd/penstock/scale/", word: "bytes_sent", why: "as for bytes_received"},
 	{where: "relay/", word: "bytes_received", why: "tcpi_bytes_received, a field of the kernel's"},
 	{where: "docs/kernel.md", word: "bytes_received", why: "as in relay/"},
+	{where: "cmd/penstock/internal/earlykeeper/policy.go", word: "confined", why: "a key of the policy, which the keeper of an earlier version reads"},
 	{where: "cmd/penstock/internal/config/errors.go", word: "backend", why: "the names that other products have, to suggest ours"},
 	{where: "cmd/penstock/internal/config/errors.go", word: "frontend", why: "as for backend"},
 	{where: "cmd/penstock/internal/convert/", word: "backend", why: "the directives of HAProxy and nginx"},

@@ -65,7 +65,7 @@ func stages() []stage {
 		{name: "logs", place: "files may be writable only before the sandbox, or by another worker; clients of the new listeners are in the new ones",
 			prepare: (*application).openLogs, commit: func(a *application) { a.hooks.Accounting.Use(a.logs) }, undo: func(a *application) { a.logs.Close() }},
 		{name: "sandbox", place: "everything is open that needs privileges, and nobody was accepted or asked yet",
-			prepare: func(a *application) error { return a.confine(a.written, a.sockets) }},
+			prepare: func(a *application) error { return a.enterSandbox(a.written, a.sockets) }},
 
 		{name: "fleet's checks", place: "members are checked as soon as they are there, and whether their checks are shared must be known then",
 			commit: (*application).makeNext},

@@ -33,7 +33,7 @@ func narrow(p *sandbox.Policy) {
 // the next one, with its log in another folder, and ends.
 func attack(l *lifecycle) {
 	parameters := strings.Fields(os.Getenv("PENSTOCK_ATTACK"))
-	if len(parameters) < 3 || l.d.confined.Held() == nil {
+	if len(parameters) < 3 || l.d.sandboxed.Held() == nil {
 		return
 	}
 	if len(parameters) > 3 {

@@ -40,10 +40,10 @@ type daemon struct {
 
 // given is what a daemon is made with. It is set before the first configuration is applied, and anybody may read it.
 type given struct {
-	log      journal
-	started  time.Time // the first worker of the service
-	keeping  *keeping.Link
-	confined *sandboxed.Process // nil: this process gives up nothing
+	log       journal
+	started   time.Time // the first worker of the service
+	keeping   *keeping.Link
+	sandboxed *sandboxed.Process // nil: this process gives up nothing
 }
 
 // parts are what the daemon is made of. They are made once, and each may be used by anybody at any time.
@@ -152,8 +152,8 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	answers := upstream.NewAnswersFile(cfg.Node.State, log)
 	d.clients = certs.NewClients(d.certificateOptions(), d.tellFiles)
 	d.set = upstream.NewSet(upstream.Options{Clients: d.clients, CertificateExpires: d.certificateExpires, MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: host.DialControl, MemberRemoved: d.removed.MemberRemoved,
-		Explain:    func(err error) error { return d.confined.Explain(err) },
-		Permit:     func(to spec.Endpoint) bool { return d.confined.Permits(to) },
+		Explain:    func(err error) error { return d.sandboxed.Explain(err) },
+		Permit:     func(to spec.Endpoint) bool { return d.sandboxed.Permits(to) },
 		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, LastGood: answers.Read(), Share: d.fleet.share, Counts: k.CountsMemory(), Saved: &d.keeping.Before().Members})
 	d.hooks.Clients, d.hooks.Groups = d.clients, d.set
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: cycle.NewListeners(nil, nil)})

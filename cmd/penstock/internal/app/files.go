@@ -8,7 +8,7 @@ import (
 	"log/slog"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
-	"github.com/penstock/penstock/cmd/penstock/internal/confine"
+	"github.com/penstock/penstock/cmd/penstock/internal/sandboxneeds"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 )
@@ -16,7 +16,7 @@ import (
 // What a configuration names on this host: certificates, keys, logs, its own addresses.
 
 // gaveUp reports whether this process is in its sandbox, so that another one may be able to read what it cannot.
-func (d *daemon) gaveUp() bool { return d.confined.Held() != nil }
+func (d *daemon) gaveUp() bool { return d.sandboxed.Held() != nil }
 
 // checkClientFiles returns an error if this process may not read what TLS towards members names, after it gave that up.
 func (d *daemon) checkClientFiles(cfg *spec.Config) (err error) {
@@ -36,8 +36,8 @@ func (d *daemon) checkClientFiles(cfg *spec.Config) (err error) {
 // explainProblems returns problems, and says of those that are the sandbox's that they are.
 func (d *daemon) explainProblems(problems certs.Problems) certs.Problems {
 	for i := range problems {
-		var refused *confine.RefusedError
-		if errors.As(d.confined.Explain(problems[i].Err), &refused) {
+		var refused *sandboxneeds.RefusedError
+		if errors.As(d.sandboxed.Explain(problems[i].Err), &refused) {
 			problems[i].Text += refused.Why()
 		}
 	}

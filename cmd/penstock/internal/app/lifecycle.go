@@ -16,13 +16,13 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
-	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
 	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/cmd/penstock/internal/rules"
 	"github.com/penstock/penstock/cmd/penstock/internal/sandboxed"
+	"github.com/penstock/penstock/cmd/penstock/internal/sandboxneeds"
 	"github.com/penstock/penstock/cmd/penstock/internal/sources"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
@@ -149,7 +149,7 @@ func awaitFirst(r *sources.Remotes, k *keeping.Link, stderr *os.File) bool {
 	if r == nil {
 		return true
 	}
-	log, lines, _ := logs.New(stderr, &spec.Log{Level: "info", Format: "auto"}, new(slog.LevelVar), new(confine.Current).Explain)
+	log, lines, _ := logs.New(stderr, &spec.Log{Level: "info", Format: "auto"}, new(slog.LevelVar), new(sandboxneeds.Current).Explain)
 	defer lines.Close()
 	return r.Await(workerBefore{k}, log)
 }
@@ -179,7 +179,7 @@ type lifecycle struct {
 	keeping  *keeping.Link
 
 	level slog.LevelVar
-	held  confine.Current // by which the log explains errors
+	held  sandboxneeds.Current // by which the log explains errors
 	log   *slog.Logger
 	lines *logs.Writer
 	// screen is nil unless a person watches. stopScreen removes its live line; it may be called
@@ -249,10 +249,10 @@ func logWarnings(log *slog.Logger, warnings config.Warnings) {
 // start starts a daemon. The end of ctx ends lookups of names.
 func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	if err = l.keeping.Prepare(cfg, l.log); err == nil {
-		confined := sandboxed.New(l.source, l.keeping, &l.held)
-		if l.d, err = newDaemon(l.log, &l.level, l.lines.DroppedLines, cfg, l.keeping, confined); err == nil {
-			confined.Follow(l.d.listening.inherited, l.d.set.AtRunTime)
-			l.d.confined = confined
+		process := sandboxed.New(l.source, l.keeping, &l.held)
+		if l.d, err = newDaemon(l.log, &l.level, l.lines.DroppedLines, cfg, l.keeping, process); err == nil {
+			process.Follow(l.d.listening.inherited, l.d.set.AtRunTime)
+			l.d.sandboxed = process
 		}
 	}
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
-	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/cycle"
+	"github.com/penstock/penstock/cmd/penstock/internal/sandboxneeds"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 )
@@ -28,7 +28,7 @@ func (d *daemon) SetMember(ctx context.Context, group, name string, change api.M
 		return api.Members{}, err
 	}
 	var to spec.Endpoint
-	var missing confine.Needs
+	var missing sandboxneeds.Needs
 	if change.Address != "" {
 		if to, err = d.memberEndpoint(g, change.Address); err != nil {
 			return api.Members{}, err

@@ -9,7 +9,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
-	"github.com/penstock/penstock/cmd/penstock/internal/confine"
+	"github.com/penstock/penstock/cmd/penstock/internal/sandboxneeds"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/keeper"
@@ -26,20 +26,20 @@ import (
 
 // memberNeeds returns what a member that is added, or moved to an address, needs and this process has given up. The error says that no
 // other worker would have it, either, or that there can be none.
-func (d *daemon) memberNeeds(g *spec.Group, to spec.Endpoint) (missing confine.Needs, err error) {
-	c := d.confined
+func (d *daemon) memberNeeds(g *spec.Group, to spec.Endpoint) (missing sandboxneeds.Needs, err error) {
+	c := d.sandboxed
 	if c == nil || c.Permits(to) {
 		return nil, nil
 	}
 	in := c.Input(d.active.Load().Config)
 	in.Members[g.Name] = append(in.Members[g.Name], to)
-	needs := confine.Of(in).AtRunTime()
+	needs := sandboxneeds.Of(in).AtRunTime()
 	missing = c.Held().Missing(needs, nil)
-	never := slices.DeleteFunc(needs.NotGranted(), func(n confine.Need) bool { return !slices.Contains(missing, n) })
+	never := slices.DeleteFunc(needs.NotGranted(), func(n sandboxneeds.Need) bool { return !slices.Contains(missing, n) })
 	more := &needsMore{"the member", missing}
 	switch {
 	case len(never) > 0:
-		return nil, api.NewProblem(http.StatusConflict, fmt.Sprintf("the member needs %s, and members at run time get up to %d ports and nothing else beside what the configuration needs (sandbox)", never, confine.MaxAtRunTime),
+		return nil, api.NewProblem(http.StatusConflict, fmt.Sprintf("the member needs %s, and members at run time get up to %d ports and nothing else beside what the configuration needs (sandbox)", never, sandboxneeds.MaxAtRunTime),
 			"the member in the configuration, and a reload; or sandbox: {mode: off}")
 	case !d.keeping.Up():
 		return nil, api.NewProblem(http.StatusConflict, more.Error(), "the member in the configuration, and a restart of the service; or keeper: {}, with which another worker takes over; or sandbox: {mode: off}")
@@ -48,7 +48,7 @@ func (d *daemon) memberNeeds(g *spec.Group, to spec.Endpoint) (missing confine.N
 }
 
 // changeByAnother changes a member for the next worker, and hands over to it.
-func (d *daemon) changeByAnother(ctx context.Context, group, name string, missing confine.Needs, change func(upstream.Next) error) (api.Members, error) {
+func (d *daemon) changeByAnother(ctx context.Context, group, name string, missing sandboxneeds.Needs, change func(upstream.Next) error) (api.Members, error) {
 	d.reloads.order.Lock() // which may hand over to another worker, too
 	defer d.reloads.order.Unlock()
 	if err := change(d.set.Next()); err != nil {
@@ -77,8 +77,8 @@ func (d *daemon) leaveMembers() {
 	if !d.set.Next().Pending() {
 		return
 	}
-	c := d.confined
-	missing := c.Held().Missing(confine.Of(c.Input(d.active.Load().Config)).AtRunTime(), nil)
+	c := d.sandboxed
+	missing := c.Held().Missing(sandboxneeds.Of(c.Input(d.active.Load().Config)).AtRunTime(), nil)
 	if !d.keeping.InSandboxBefore() || !d.keeping.Up() {
 		d.membersNotReplaced(&keeper.Upgrade{Reason: missing.String() + " is not granted to members at run time"})
 		return

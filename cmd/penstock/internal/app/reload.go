@@ -15,10 +15,10 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
-	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/cmd/penstock/internal/rules"
+	"github.com/penstock/penstock/cmd/penstock/internal/sandboxneeds"
 	"github.com/penstock/penstock/cmd/penstock/internal/sources"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
@@ -73,14 +73,14 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 		diff = config.Compare(old.Config, cfg)
 		told = d.describeDiff(diff, cfg)
 		err = d.apply(ctx, cfg)
-	} else if missing := d.confined.MissingFiles(); len(missing) > 0 {
+	} else if missing := d.sandboxed.MissingFiles(); len(missing) > 0 {
 		err = fmt.Errorf("%w: %w", &needsMore{"the configuration", missing}, err)
 	}
 	if d.refusedBySandbox(err) {
 		if d.keeping.Up() && !d.replacedInVain() {
 			return d.reloadByAnother(ctx, by, told, err)
 		}
-		err = withoutReplacement(d.confined.Explain(err))
+		err = withoutReplacement(d.sandboxed.Explain(err))
 	}
 	d.settleRemotes(err)
 	if errors.Is(err, net.ErrClosed) { // the engine's answer: nothing is wrong with the configuration
@@ -209,10 +209,10 @@ func (d *daemon) keysForLater(diff config.Diff) (l laterKeys) {
 		worker = &l.worker
 	}
 	for _, c := range slices.Concat(diff.Restart, diff.Settings) {
-		switch when := confine.WhenChanged(c.Key); {
-		case when == confine.NextService:
+		switch when := sandboxneeds.WhenChanged(c.Key); {
+		case when == sandboxneeds.NextService:
 			l.service = append(l.service, c.Key)
-		case when == confine.NextWorker, when == confine.ByKeeper && !d.keeping.Up():
+		case when == sandboxneeds.NextWorker, when == sandboxneeds.ByKeeper && !d.keeping.Up():
 			*worker = append(*worker, c.Key)
 		}
 	}

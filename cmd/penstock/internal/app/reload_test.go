@@ -15,9 +15,9 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
-	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/fleet"
 	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
+	"github.com/penstock/penstock/cmd/penstock/internal/sandboxneeds"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -72,7 +72,7 @@ func TestReloadDuringHandOver(t *testing.T) {
 	}
 }
 
-// Every key that a reload does not apply, as package confine declares it, stays as it was in the running configuration, and all others are
+// Every key that a reload does not apply, as package sandboxneeds declares it, stays as it was in the running configuration, and all others are
 // replaced.
 func TestKeepUntilRestartIsDeclared(t *testing.T) {
 	parse := func(text string) *spec.Config {
@@ -100,7 +100,7 @@ drain: 5s
 	later := map[string]bool{}
 	for _, c := range slices.Concat(asked.Restart, asked.Settings) {
 		now := slices.Contains(applied.Settings, c) || slices.Contains(applied.Restart, c)
-		if when := confine.WhenChanged(c.Key); now != (when == confine.Now || when == confine.ByKeeper) {
+		if when := sandboxneeds.WhenChanged(c.Key); now != (when == sandboxneeds.Now || when == sandboxneeds.ByKeeper) {
 			t.Errorf("%s: a change takes effect %s, and is in the running configuration at once: %t", c.Key, when, now)
 		}
 		later[c.Key] = !now
@@ -113,7 +113,7 @@ drain: 5s
 // Whatever changes a running process has said what it may need: a new route of the admin API, or order of a fleet, fails this test until
 // somebody has thought about that.
 func TestEveryChangeIsDeclared(t *testing.T) {
-	declared, missing := confine.Changes(), []string{}
+	declared, missing := sandboxneeds.Changes(), []string{}
 	wanted := append(admin.Changing(), "order drain")
 	for _, kind := range fleet.OrderKinds {
 		wanted = append(wanted, "order "+kind)
@@ -124,7 +124,7 @@ func TestEveryChangeIsDeclared(t *testing.T) {
 		}
 	}
 	if len(missing) > 0 {
-		t.Errorf("package confine does not say what these may need: %q", missing)
+		t.Errorf("package sandboxneeds does not say what these may need: %q", missing)
 	}
 	for _, name := range declared {
 		if (strings.Contains(name, " /v1/") || strings.HasPrefix(name, "order ")) && !slices.Contains(wanted, name) {

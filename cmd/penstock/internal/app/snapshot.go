@@ -67,7 +67,7 @@ func (d *snapshot) Status() api.Status {
 	s.Overload = d.overload(&stats)
 	s.Paths = paths(points)
 	s.Keeper = d.keeping.Status(&stats)
-	s.Sandbox = d.confined.Status()
+	s.Sandbox = d.sandboxed.Status()
 	s.Fleet = d.fleet.status()
 	return s
 }

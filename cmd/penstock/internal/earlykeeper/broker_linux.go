@@ -179,7 +179,7 @@ func checkFile(fd int, right func(*unix.Stat_t) bool) (int, error) {
 	return fd, nil
 }
 
-// checkBinary refuses a binary that a confined worker may have written itself: keeper.Config.CheckBinary. The next worker begins
+// checkBinary refuses a binary that a worker in its sandbox may have written itself: keeper.Config.CheckBinary. The next worker begins
 // with the keeper's privileges.
 func checkBinary(policy, _ string, fd int) error {
 	if policy == "" {
@@ -205,11 +205,11 @@ func checkBinary(policy, _ string, fd int) error {
 		return errors.Join(err, err2)
 	case st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink == 0 || !strings.HasPrefix(file, "/"):
 		return errors.New("it is not a file of a file system (sandbox)")
-	case p.Confined && writable:
+	case p.WritesNowhereElse && writable:
 		return fmt.Errorf("the worker, which is in a sandbox, can write at %s itself; allowed: a file elsewhere, or at the path of the running one", path.Dir(file))
-	case p.Confined && writableHere: // an interpreter would run a file there: its first argument is "run" or "relay"
+	case p.WritesNowhereElse && writableHere: // an interpreter would run a file there: its first argument is "run" or "relay"
 		return fmt.Errorf("the keeper was started in %s, where the worker, which is in a sandbox, can write; allowed: a start in another folder (WorkingDirectory= of systemd), or a file at the path of the running one", here)
-	case !p.Confined && p.Becomes && (int(st.Uid) == p.UID || st.Mode&0o022 != 0):
+	case !p.WritesNowhereElse && p.Becomes && (int(st.Uid) == p.UID || st.Mode&0o022 != 0):
 		return fmt.Errorf("the worker, which is in a sandbox, may have written it (owner %d, mode %o); allowed: a file of another user that nobody else can write, or one at the path of the running one", st.Uid, st.Mode&0o7777)
 	}
 	return nil

@@ -63,7 +63,7 @@ func TestBroker(t *testing.T) {
 	write(t, dir+"/etc/certs/sub/a.pem", "a")
 	log := dir + "/log/a.log"
 	write(t, dir+"/log/other", "")
-	p := &Policy{Mode: ModeOn, Confined: true, Files: []string{secret, token, dir + "/log/conf", "/proc/self/fd/0"}, Folders: []string{dir + "/etc/conf.d"}, Certificates: []string{dir + "/etc/certs"},
+	p := &Policy{Mode: ModeOn, WritesNowhereElse: true, Files: []string{secret, token, dir + "/log/conf", "/proc/self/fd/0"}, Folders: []string{dir + "/etc/conf.d"}, Certificates: []string{dir + "/etc/certs"},
 		Logs: []Log{{Path: log, Mode: 0o640}, {Path: dir + "/log/link", Mode: 0o640}, {Path: dir + "/log/other-name", Mode: 0o640}, {Path: dir + "/log/sub/a", Mode: 0o640}}, Write: []string{dir + "/log"}}
 	link(t, shadow, dir+"/log/link")
 	link(t, shadow, dir+"/log/conf")
@@ -131,7 +131,7 @@ func TestBrokerThroughWritableFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	link(t, "/dev/zero", dir+"/etc/certs/device.pem")
-	p := &Policy{Mode: ModeOn, Confined: true, Certificates: []string{dir + "/etc/certs", dir + "/alias", dir + "/alias/folder", dir + "/alias/sub", dir + "/run"},
+	p := &Policy{Mode: ModeOn, WritesNowhereElse: true, Certificates: []string{dir + "/etc/certs", dir + "/alias", dir + "/alias/folder", dir + "/alias/sub", dir + "/run"},
 		Logs: []Log{{Path: dir + "/alias/folder/log", Mode: 0o640}, {Path: dir + "/alias/sub/log", Mode: 0o640}}, Write: []string{dir + "/run"}}
 	for _, request := range []string{Read(dir + "/etc/certs/real.pem"), Read(dir + "/etc/certs/a.pem"), Read(dir + "/alias"), Read(dir + "/alias/real.pem"), Read(dir + "/alias/sub/real.pem"), Read(dir + "/run"), Append(dir + "/alias/sub/log")} {
 		if _, err := ask(t, p, request); err != nil {
@@ -164,7 +164,7 @@ func TestCheckBinary(t *testing.T) {
 	if err := os.Remove(gone); err != nil {
 		t.Fatal(err)
 	}
-	confined := Policy{Mode: ModeOn, Confined: true, Write: []string{dir + "/run"}}
+	inside := Policy{Mode: ModeOn, WritesNowhereElse: true, Write: []string{dir + "/run"}}
 	other := Policy{Mode: ModeOn, Becomes: true, UID: os.Getuid() + 1}
 	same := Policy{Mode: ModeOn, Becomes: true, UID: os.Getuid()}
 	for _, c := range []struct {
@@ -173,10 +173,10 @@ func TestCheckBinary(t *testing.T) {
 		file   *os.File
 		good   bool
 	}{
-		{"elsewhere", confined.Text(), open(elsewhere), true},
-		{"where it writes", confined.Text(), open(own), false},
-		{"removed", confined.Text(), deleted, false},
-		{"a folder", confined.Text(), open(dir), false},
+		{"elsewhere", inside.Text(), open(elsewhere), true},
+		{"where it writes", inside.Text(), open(own), false},
+		{"removed", inside.Text(), deleted, false},
+		{"a folder", inside.Text(), open(dir), false},
 		{"no Landlock, another user's", other.Text(), open(elsewhere), true},
 		{"no Landlock, its own", same.Text(), open(elsewhere), false},
 		{"only logging", (&Policy{Mode: "log"}).Text(), open(own), true},
@@ -189,7 +189,7 @@ func TestCheckBinary(t *testing.T) {
 	}
 	// A shell that is named runs what is called "run" in the folder where the keeper is.
 	t.Chdir(dir + "/run")
-	if err := checkBinary(confined.Text(), "", int(open(elsewhere).Fd())); err == nil {
+	if err := checkBinary(inside.Text(), "", int(open(elsewhere).Fd())); err == nil {
 		t.Error("in a folder where the worker writes: no error")
 	}
 }

@@ -58,7 +58,7 @@ func FuzzRequest(f *testing.F) {
 
 // A policy that can be read says the same when it is written again, and what it does not name is not allowed.
 func FuzzPolicy(f *testing.F) {
-	f.Add((&Policy{Mode: ModeOn, Files: []string{"/etc/a"}, Folders: []string{"/etc"}, Certificates: []string{"/certs"}, Logs: []Log{{"/var/log/a", 0o640}}, Write: []string{"/run"}, Confined: true, Sandbox: []byte("{}")}).Text(), "/etc/a")
+	f.Add((&Policy{Mode: ModeOn, Files: []string{"/etc/a"}, Folders: []string{"/etc"}, Certificates: []string{"/certs"}, Logs: []Log{{"/var/log/a", 0o640}}, Write: []string{"/run"}, WritesNowhereElse: true, Sandbox: []byte("{}")}).Text(), "/etc/a")
 	f.Add(`{"mode":"off"}`, "/")
 	f.Add(`{"files":[1]}`, "")
 	f.Fuzz(func(t *testing.T, text, file string) {

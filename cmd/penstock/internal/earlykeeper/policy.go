@@ -20,9 +20,9 @@ type Policy struct {
 	// Certificates are folders of which the list is read, and what ends in .pem, .crt, .key or .ocsp.
 	Certificates []string `json:"certificates,omitempty"`
 	Logs         []Log    `json:"logs,omitempty"`
-	// Write are the paths beneath which the worker writes by itself, and Confined reports that it cannot write elsewhere.
-	Write    []string `json:"write,omitempty"`
-	Confined bool     `json:"confined,omitempty"`
+	// Write are the paths beneath which the worker writes by itself, and WritesNowhereElse reports that it cannot write elsewhere.
+	Write             []string `json:"write,omitempty"`
+	WritesNowhereElse bool     `json:"confined,omitempty"`
 	// UID is the user that the worker has become, if Becomes is set.
 	UID     int  `json:"uid,omitempty"`
 	Becomes bool `json:"becomes,omitempty"`
@@ -115,7 +115,7 @@ func (p *Policy) allows(file string) bool {
 
 // writable reports whether the worker can write at a path by itself, and the path of the policy above it.
 func (p *Policy) writable(file string) (root string, yes bool) {
-	if !p.Confined {
+	if !p.WritesNowhereElse {
 		return "/", true
 	}
 	for _, above := range p.Write {

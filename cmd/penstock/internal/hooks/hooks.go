@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
-	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/cycle"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
+	"github.com/penstock/penstock/cmd/penstock/internal/sandboxneeds"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/starttls"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
@@ -23,10 +23,10 @@ import (
 // Hooks is what the functions that the engine calls need of the daemon. It is made once, before the first listener.
 type Hooks struct {
 	Accounting *Accounting
-	Clients    *certs.Clients   // TLS towards members
-	Groups     *upstream.Set    // those of flows of earlier workers, also if the configuration has them no longer
-	TLS        *TLSFlows        // counts the flows that end with this worker
-	Sandbox    *confine.Current // by which errors of connecting are explained; nil: none
+	Clients    *certs.Clients        // TLS towards members
+	Groups     *upstream.Set         // those of flows of earlier workers, also if the configuration has them no longer
+	TLS        *TLSFlows             // counts the flows that end with this worker
+	Sandbox    *sandboxneeds.Current // by which errors of connecting are explained; nil: none
 	// Cycles are the members that lead back to their listener; nil: there are none.
 	Cycles atomic.Pointer[map[cycle.Hop][]string]
 

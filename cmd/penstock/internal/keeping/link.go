@@ -8,10 +8,10 @@ import (
 	"os"
 	"time"
 
-	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/counts"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
+	"github.com/penstock/penstock/cmd/penstock/internal/sandboxneeds"
 	"github.com/penstock/penstock/cmd/penstock/internal/saved"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
@@ -48,7 +48,7 @@ type Link struct {
 	NoAdmin error          // of the addresses of the admin listener that this worker cannot have
 
 	before   *earlykeeper.Policy // of the worker before; nil: it is not known
-	held     *confine.Held       // the sandbox that this process has entered before it looked at anything of the worker before; nil: none
+	held     *sandboxneeds.Held  // the sandbox that this process has entered before it looked at anything of the worker before; nil: none
 	oomScore *os.File            // nil: it cannot be written
 
 	// Values are counters that go on in the next worker.

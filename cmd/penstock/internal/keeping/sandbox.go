@@ -11,17 +11,17 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
+	"github.com/penstock/penstock/cmd/penstock/internal/sandboxneeds"
 	"github.com/penstock/penstock/sandbox"
 )
 
-// The keeper knows the policy of each worker (keeper.Worker.SetPolicy), and tells the next one, which is why that can be as confined as
-// the one before it without believing a word of it:
+// The keeper knows the policy of each worker (keeper.Worker.SetPolicy), and tells the next one, which is why that can enter the same
+// sandbox as the one before it without believing a word of it:
 //
-//	after a crash        ──EnterBefore──▶ confined ──▶ what the worker before has left
-//	planned, or first    ──▶ its own files ──▶ sockets, logs ──enter──▶ confined ──▶ flows
+//	after a crash        ──EnterBefore──▶ in it ──▶ what the worker before has left
+//	planned, or first    ──▶ its own files ──▶ sockets, logs ──enter──▶ in it ──▶ flows
 //
 // A planned worker that finds no configuration of its own, because the file is broken or the registry is away, takes that of the worker before,
 // and enters its sandbox first. If the keeper knows no sandbox, because the worker before died before it was ready, its configuration is not used.
@@ -73,22 +73,22 @@ func (k *Link) EnterBefore() error {
 	return nil
 }
 
-// Confined returns the sandbox of the worker before, if this process has entered it; nil: it has not.
-func (k *Link) Confined() *confine.Held { return k.held }
+// SandboxBefore returns the sandbox of the worker before, if this process has entered it; nil: it has not.
+func (k *Link) SandboxBefore() *sandboxneeds.Held { return k.held }
 
 // InSandboxBefore reports whether this process is in the sandbox of the worker before.
 func (k *Link) InSandboxBefore() bool { return k.held != nil }
 
 // EnterSandbox has this process enter a sandbox.
-func EnterSandbox(p sandbox.Policy) (*confine.Held, error) {
+func EnterSandbox(p sandbox.Policy) (*sandboxneeds.Held, error) {
 	// With cgo, the C library would load code for some lookups, which is refused then.
 	net.DefaultResolver.PreferGo = true
 	// What package x509 and package time read at their first use, from files that need no longer be readable then.
-	if !confine.ReadsAuthorities(&p) {
+	if !sandboxneeds.ReadsAuthorities(&p) {
 		x509.SystemCertPool()
 	}
 	_, _ = time.Now().Zone()
-	h := &confine.Held{Policy: p, Had: host.EffectiveCapabilities()}
+	h := &sandboxneeds.Held{Policy: p, Had: host.EffectiveCapabilities()}
 	var err error
 	if h.Report, err = sandbox.Enter(p); err != nil {
 		return nil, err

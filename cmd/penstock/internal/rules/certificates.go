@@ -12,13 +12,13 @@ import (
 
 // checkServerTLS reports what is wrong with the certificates of a listener. What this process may not read, because it has given that up, is
 // left to apply, after which another process may take over.
-func checkServerTLS(l *spec.Listener, o certs.Options, p *config.Report, confined bool) {
+func checkServerTLS(l *spec.Listener, o certs.Options, p *config.Report, sandboxed bool) {
 	_, problems := certs.Open(l.TLS, o, nil)
 	for _, problem := range problems {
 		switch {
 		case problem.Warning:
 			p.Warn(errors.New(problem.Message()), fieldOf(l, problem.File)...)
-		case !confined || !errors.Is(problem.Err, fs.ErrPermission):
+		case !sandboxed || !errors.Is(problem.Err, fs.ErrPermission):
 			p.Fail(errors.New(problem.Message()), fieldOf(l, problem.File)...)
 		}
 	}

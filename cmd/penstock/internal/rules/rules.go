@@ -24,13 +24,13 @@ var Everywhere = []config.Rule{
 	{Of: func(c *spec.Config) *string { return &c.AccessLog.To }, Check: account.CheckTarget},
 }
 
-// OnHost returns Everywhere and what depends on this host. confined is whether this process is in its sandbox: what it may not read is left to apply
+// OnHost returns Everywhere and what depends on this host. sandboxed is whether this process is in its sandbox: what it may not read is left to apply
 // then, which refuses the configuration or hands over to another process.
-func OnHost(confined bool) []config.Rule {
+func OnHost(sandboxed bool) []config.Rule {
 	return append(slices.Clip(Everywhere), config.Rule{All: func(c *spec.Config, p *config.Report) {
 		reportCycles(c, p)
 		checkLog(c, p)
-		checkFiles(c, p, confined)
+		checkFiles(c, p, sandboxed)
 	}})
 }
 
@@ -48,30 +48,30 @@ func checkLog(c *spec.Config, p *config.Report) {
 }
 
 // checkFiles reports what is wrong with certificates and keys.
-func checkFiles(c *spec.Config, p *config.Report, confined bool) {
+func checkFiles(c *spec.Config, p *config.Report, sandboxed bool) {
 	o := certs.Options{Ask: p.Open}
 	for _, l := range c.Listeners {
 		if l.TLS != nil {
-			checkServerTLS(l, o, p, confined)
+			checkServerTLS(l, o, p, sandboxed)
 		}
 	}
 	for _, g := range c.Groups {
 		if g.TLS != nil {
-			checkClientTLS(g.TLS, o, p, confined, &g.TLS, g)
+			checkClientTLS(g.TLS, o, p, sandboxed, &g.TLS, g)
 		}
 		if t := g.CheckTLS(); t != nil && t != g.TLS {
-			checkClientTLS(t, o, p, confined, &g.Check.TLS, g)
+			checkClientTLS(t, o, p, sandboxed, &g.Check.TLS, g)
 		}
 	}
 }
 
-func checkClientTLS(t *spec.ClientTLS, o certs.Options, p *config.Report, confined bool, above ...any) {
+func checkClientTLS(t *spec.ClientTLS, o certs.Options, p *config.Report, sandboxed bool, above ...any) {
 	certs.CheckClient(t, o, func(field *string, problem certs.Problem) {
 		at := append([]any{field, t}, above...)
 		switch {
 		case problem.Warning:
 			p.Warn(errors.New(problem.Message()), at...)
-		case !confined || !errors.Is(problem.Err, fs.ErrPermission):
+		case !sandboxed || !errors.Is(problem.Err, fs.ErrPermission):
 			p.Fail(errors.New(problem.Message()), at...)
 		}
 	})

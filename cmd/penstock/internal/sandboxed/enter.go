@@ -12,19 +12,19 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
-	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/discover"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
+	"github.com/penstock/penstock/cmd/penstock/internal/sandboxneeds"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/keeper"
 	"github.com/penstock/penstock/sandbox"
 )
 
 // Input returns what the needs of a configuration are derived from.
-func (c *Process) Input(cfg *spec.Config) confine.Input {
-	in := confine.Input{
+func (c *Process) Input(cfg *spec.Config) sandboxneeds.Input {
+	in := sandboxneeds.Input{
 		Config: cfg, Credentials: discover.Credentials, FirstPort: host.FirstUnprivilegedPort(), DeviceNeedsRaw: host.KernelOlderThan(5, 7),
 	}
 	if c.inherited != nil {
@@ -50,23 +50,23 @@ func (c *Process) Input(cfg *spec.Config) confine.Input {
 }
 
 // needs returns what this process needs that begins with a configuration.
-func (c *Process) needs(cfg *spec.Config) confine.Needs {
+func (c *Process) needs(cfg *spec.Config) sandboxneeds.Needs {
 	in := c.Input(cfg)
 	in.Reloads, in.Alone, in.PipesLimited = c.source != nil, !c.replaceable(), pipesLimited()
 	if in.Alone {
 		in.Notify = os.Getenv("NOTIFY_SOCKET")
 	}
-	return confine.Of(in)
+	return sandboxneeds.Of(in)
 }
 
 // Enter gives up what the first configuration does not need, and returns what holds; nil: nothing, or it was called before.
 // more is needed beside what the configuration says; narrow takes something out, in binaries for tests.
-func (c *Process) Enter(cfg *spec.Config, more confine.Needs, narrow func(*sandbox.Policy)) (*confine.Held, error) {
+func (c *Process) Enter(cfg *spec.Config, more sandboxneeds.Needs, narrow func(*sandbox.Policy)) (*sandboxneeds.Held, error) {
 	if c == nil || c.looked {
 		return nil, nil
 	}
 	if h := c.held.Load(); h != nil {
-		c.looked, c.anyPort, c.lookups = true, c.needs(cfg).First(confine.AnyPort), readableFiles(lookupFiles)
+		c.looked, c.anyPort, c.lookups = true, c.needs(cfg).First(sandboxneeds.AnyPort), readableFiles(lookupFiles)
 		return h, nil
 	}
 	if cfg.Sandbox.Mode == keeping.ModeOff || cfg.Sandbox.Mode == "" {
@@ -85,7 +85,7 @@ func (c *Process) Enter(cfg *spec.Config, more confine.Needs, narrow func(*sandb
 		makeStateFolder(state, user)
 	}
 	needs := append(c.needs(cfg), more...)
-	c.anyPort, c.members = needs.First(confine.AnyPort), needs.AtRunTime()
+	c.anyPort, c.members = needs.First(sandboxneeds.AnyPort), needs.AtRunTime()
 	p := needs.Policy(mode, user)
 	narrow(&p)
 	h, err := keeping.EnterSandbox(p)
@@ -114,7 +114,7 @@ func (c *Process) SocketUser(cfg *spec.Config) int {
 }
 
 // policy returns what the keeper is to know.
-func (c *Process) policy(cfg *spec.Config, h *confine.Held) *earlykeeper.Policy {
+func (c *Process) policy(cfg *spec.Config, h *sandboxneeds.Held) *earlykeeper.Policy {
 	var files, folders []string
 	if c.source != nil {
 		files, folders = c.source.Inputs()

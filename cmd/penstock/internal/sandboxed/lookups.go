@@ -6,11 +6,11 @@ import (
 	"os"
 	"slices"
 
-	"github.com/penstock/penstock/cmd/penstock/internal/confine"
+	"github.com/penstock/penstock/cmd/penstock/internal/sandboxneeds"
 )
 
 // lookupFiles are files that package net reads at any time.
-var lookupFiles = []string{confine.Resolver, "/etc/hosts"}
+var lookupFiles = []string{sandboxneeds.Resolver, "/etc/hosts"}
 
 // readableFiles returns those of the files that this process may read, or that do not exist.
 func readableFiles(files []string) (list []string) {

@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
+	"github.com/penstock/penstock/cmd/penstock/internal/sandboxneeds"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/sandbox"
 )
@@ -16,7 +16,7 @@ const maxAsked = 512
 
 // policyOf returns what the keeper is to know of a process in a sandbox. files and folders are what it was configured by, certificates
 // folders of these; its paths are absolute.
-func policyOf(mode string, h *confine.Held, files, folders, certificates []string, logs []earlykeeper.Log) *earlykeeper.Policy {
+func policyOf(mode string, h *sandboxneeds.Held, files, folders, certificates []string, logs []earlykeeper.Log) *earlykeeper.Policy {
 	absolute := func(list []string) (out []string) {
 		for _, path := range list {
 			if abs, err := filepath.Abs(path); path != "" && err == nil && len(out) < maxAsked && !slices.Contains(out, abs) {
@@ -26,7 +26,7 @@ func policyOf(mode string, h *confine.Held, files, folders, certificates []strin
 		return out
 	}
 	p := &earlykeeper.Policy{Mode: mode, Files: absolute(files), Folders: absolute(folders), Certificates: absolute(certificates), Logs: logs,
-		Confined: h.Report.Held(sandbox.Files), Write: slices.Clone(h.Policy.Write)}
+		WritesNowhereElse: h.Report.Held(sandbox.Files), Write: slices.Clone(h.Policy.Write)}
 	for _, path := range h.Policy.Write { // the keeper compares where things really are
 		if real, err := filepath.EvalSymlinks(path); err == nil && !slices.Contains(p.Write, real) {
 			p.Write = append(p.Write, real)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/penstock/penstock/cmd/penstock/internal/confine"
+	"github.com/penstock/penstock/cmd/penstock/internal/sandboxneeds"
 	"github.com/penstock/penstock/sandbox"
 )
 
@@ -24,7 +24,7 @@ func TestPolicyOfResolvesFolders(t *testing.T) {
 	if err := os.Symlink(run, alias); err != nil {
 		t.Fatal(err)
 	}
-	h := &confine.Held{}
+	h := &sandboxneeds.Held{}
 	h.Policy = sandbox.Policy{Write: []string{alias, filepath.Join(dir, "gone")}}
 	p := policyOf("on", h, nil, nil, nil, nil)
 	if want := []string{alias, filepath.Join(dir, "gone"), run}; !slices.Equal(p.Write, want) {

@@ -5,8 +5,8 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
-	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
+	"github.com/penstock/penstock/cmd/penstock/internal/sandboxneeds"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
 	"github.com/penstock/penstock/sandbox"
@@ -16,7 +16,7 @@ import (
 // everything that needs privileges was opened, and before anything is read from clients, members or name servers. A nil
 // *Process has none, as in tests, which share their process.
 //
-//	(privileged) ──Enter, or keeping.Link.EnterBefore──▶ confined ──a configuration that needs more──▶ another worker, or refused
+//	(privileged) ──Enter, or keeping.Link.EnterBefore──▶ in its sandbox ──a configuration that needs more──▶ another worker, or refused
 type Process struct {
 	source    *config.Source // nil: there is none, and no reload
 	paths     []string       // of the command line
@@ -24,11 +24,11 @@ type Process struct {
 	inherited *systemd.Sockets
 	// atRunTime returns the addresses of members that operators have added or moved, by group.
 	atRunTime func([]*spec.Group) map[string][]spec.Endpoint
-	held      *confine.Current
-	looked    bool          // at the first configuration
-	anyPort   string        // why all ports may be connected to; set before anybody asks
-	members   confine.Needs // of members at run time
-	lookups   []string      // the files of look-ups that may be read; set before anybody looks
+	held      *sandboxneeds.Current
+	looked    bool               // at the first configuration
+	anyPort   string             // why all ports may be connected to; set before anybody asks
+	members   sandboxneeds.Needs // of members at run time
+	lookups   []string           // the files of look-ups that may be read; set before anybody looks
 }
 
 // Explain returns an error, and says that it is the sandbox's if it is.
@@ -40,7 +40,7 @@ func (c *Process) Explain(err error) error {
 }
 
 // Current returns what this process holds of the sandbox, from when it has entered; nil: it gives up nothing.
-func (c *Process) Current() *confine.Current {
+func (c *Process) Current() *sandboxneeds.Current {
 	if c == nil {
 		return nil
 	}
@@ -49,10 +49,10 @@ func (c *Process) Current() *confine.Current {
 
 // New returns the sandbox of a process that runs what is in source; nil: a configuration of the command line alone. The daemon
 // is added by Follow.
-func New(source *config.Source, k *keeping.Link, held *confine.Current) *Process {
+func New(source *config.Source, k *keeping.Link, held *sandboxneeds.Current) *Process {
 	c := &Process{source: source, keeping: k, held: held}
 	if k.InSandboxBefore() {
-		c.held.Store(k.Confined())
+		c.held.Store(k.SandboxBefore())
 	}
 	if source != nil {
 		c.paths = source.Paths
@@ -66,7 +66,7 @@ func (c *Process) Follow(inherited *systemd.Sockets, atRunTime func([]*spec.Grou
 }
 
 // Held returns what this process holds of its sandbox; nil: it has not entered, or gives up nothing.
-func (c *Process) Held() *confine.Held {
+func (c *Process) Held() *sandboxneeds.Held {
 	if c == nil {
 		return nil
 	}
@@ -74,19 +74,19 @@ func (c *Process) Held() *confine.Held {
 }
 
 // Members returns what members at run time may need.
-func (c *Process) Members() confine.Needs { return c.members }
+func (c *Process) Members() sandboxneeds.Needs { return c.members }
 
 // replaceable reports whether another worker can take over.
 func (c *Process) replaceable() bool { return c.keeping.Up() }
 
 // MissingFiles returns the files of the configuration that this process cannot read any more.
-func (c *Process) MissingFiles() confine.Needs {
+func (c *Process) MissingFiles() sandboxneeds.Needs {
 	if c == nil || c.held.Load() == nil || c.source == nil {
 		return nil
 	}
 	files, folders := c.source.Inputs()
-	n := confine.Of(confine.Input{Config: &spec.Config{}, Files: files, Folders: folders})
-	return c.held.Load().Missing(n, func(n confine.Need) bool { return n.Kind != confine.Read })
+	n := sandboxneeds.Of(sandboxneeds.Input{Config: &spec.Config{}, Files: files, Folders: folders})
+	return c.held.Load().Missing(n, func(n sandboxneeds.Need) bool { return n.Kind != sandboxneeds.Read })
 }
 
 // Status returns what this process has given up; nil: nothing.
@@ -114,7 +114,7 @@ func (c *Process) Status() *api.Sandbox {
 
 // keptCapabilities names the capabilities that a process has kept.
 func keptCapabilities(list []sandbox.Capability, had uint64) string {
-	names := map[sandbox.Capability]string{sandbox.NetBindService: "CAP_NET_BIND_SERVICE", sandbox.NetAdmin: "CAP_NET_ADMIN", sandbox.NetRaw: "CAP_NET_RAW", confine.SysResource: "CAP_SYS_RESOURCE"}
+	names := map[sandbox.Capability]string{sandbox.NetBindService: "CAP_NET_BIND_SERVICE", sandbox.NetAdmin: "CAP_NET_ADMIN", sandbox.NetRaw: "CAP_NET_RAW", sandboxneeds.SysResource: "CAP_SYS_RESOURCE"}
 	var kept []string
 	for _, c := range list {
 		if had>>c&1 != 0 {
@@ -129,5 +129,5 @@ func keptCapabilities(list []sandbox.Capability, had uint64) string {
 
 // Permits reports whether this process may connect to a member.
 func (c *Process) Permits(to spec.Endpoint) bool {
-	return c == nil || len(c.held.Load().Missing(confine.OfEndpoint(confine.Upstream, to, ""), nil)) == 0
+	return c == nil || len(c.held.Load().Missing(sandboxneeds.OfEndpoint(sandboxneeds.Upstream, to, ""), nil)) == 0
 }

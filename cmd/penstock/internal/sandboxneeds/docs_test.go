@@ -1,4 +1,4 @@
-package confine
+package sandboxneeds
 
 import (
 	"flag"
@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write the tables of docs/sandbox.md")
 func TestDocs(t *testing.T) {
 	const (
 		path  = "../../../../docs/sandbox.md"
-		begin = "<!-- needs: made by go test ./internal/confine -update -->\n"
+		begin = "<!-- needs: made by go test ./internal/sandboxneeds -update -->\n"
 		end   = "<!-- end of needs -->\n"
 	)
 	text, err := os.ReadFile(path)
@@ -37,7 +37,7 @@ func TestDocs(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if string(text) != want {
-		t.Errorf("%s is not what the tables say; go test ./internal/confine -update writes it", path)
+		t.Errorf("%s is not what the tables say; go test ./internal/sandboxneeds -update writes it", path)
 	}
 }
 

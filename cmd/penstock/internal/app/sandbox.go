@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
-	"github.com/penstock/penstock/cmd/penstock/internal/confine"
 	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
+	"github.com/penstock/penstock/cmd/penstock/internal/sandboxneeds"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 	"github.com/penstock/penstock/sandbox"
@@ -33,7 +33,7 @@ func (d *daemon) watchLookups() {
 			return
 		case <-tick.C:
 		}
-		path := d.confined.LostFile()
+		path := d.sandboxed.LostFile()
 		if path == "" || time.Since(told) < time.Minute {
 			continue
 		}
@@ -48,16 +48,16 @@ func (d *daemon) watchLookups() {
 	}
 }
 
-// confine has this process enter its sandbox. It is called once everything is open that the first configuration needs;
+// enterSandbox makes this process enter its sandbox. It is called once everything is open that the first configuration needs;
 // nothing that fails afterwards can be tried with another configuration that needs more.
-func (d *daemon) confine(cfg *spec.Config, bound map[bindKey]*hooks.Socket) error {
-	var more confine.Needs
+func (d *daemon) enterSandbox(cfg *spec.Config, bound map[bindKey]*hooks.Socket) error {
+	var more sandboxneeds.Needs
 	for _, l := range bound {
 		if a := l.Addr(); a.Network == relay.TCP { // a port that was any free one, too: see nodeDrain
-			more = append(more, confine.Need{Kind: confine.Bind, Port: a.AddrPort.Port()})
+			more = append(more, sandboxneeds.Need{Kind: sandboxneeds.Bind, Port: a.AddrPort.Port()})
 		}
 	}
-	h, err := d.confined.Enter(cfg, more, narrow)
+	h, err := d.sandboxed.Enter(cfg, more, narrow)
 	if h == nil || err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (d *daemon) confine(cfg *spec.Config, bound map[bindKey]*hooks.Socket) erro
 		d.background.Go(d.watchLookups)
 	}
 	var held, not []string
-	for _, l := range d.confined.Status().Layers {
+	for _, l := range d.sandboxed.Status().Layers {
 		text := l.Name
 		if l.Why != "" {
 			text += " (" + l.Why + ")"
@@ -80,8 +80,8 @@ func (d *daemon) confine(cfg *spec.Config, bound map[bindKey]*hooks.Socket) erro
 	if len(not) > 0 {
 		attrs = append(attrs, "not_held", strings.Join(not, ", "))
 	}
-	if len(d.confined.Members()) > 0 {
-		attrs = append(attrs, "members_at_run_time", d.confined.Members().String())
+	if len(d.sandboxed.Members()) > 0 {
+		attrs = append(attrs, "members_at_run_time", d.sandboxed.Members().String())
 	}
 	if len(h.Report.Absent) > 0 {
 		d.log.Debug("sandbox", "absent", strings.Join(h.Report.Absent, ", "))
@@ -93,7 +93,7 @@ func (d *daemon) confine(cfg *spec.Config, bound map[bindKey]*hooks.Socket) erro
 // needsMore is the error of a configuration, or of a member at run time, that needs what this process has given up.
 type needsMore struct {
 	who     string
-	missing confine.Needs
+	missing sandboxneeds.Needs
 }
 
 func (e *needsMore) Error() string {
@@ -102,7 +102,7 @@ func (e *needsMore) Error() string {
 
 // checkNeeds returns a *needsMore if this process cannot do what a configuration needs.
 func (d *daemon) checkNeeds(cfg *spec.Config) error {
-	c := d.confined
+	c := d.sandboxed
 	if c.Held() == nil || d.active.Load().since.IsZero() {
 		return nil // or the first one, which ran before in this sandbox: its sockets are held
 	}
@@ -112,11 +112,11 @@ func (d *daemon) checkNeeds(cfg *spec.Config) error {
 			ports[l.Addr().AddrPort.Port()] = true
 		}
 	}
-	missing := c.Held().Missing(confine.Of(c.Input(cfg)), func(n confine.Need) bool {
+	missing := c.Held().Missing(sandboxneeds.Of(c.Input(cfg)), func(n sandboxneeds.Need) bool {
 		switch n.Kind {
-		case confine.LowPort:
+		case sandboxneeds.LowPort:
 			return ports[n.Port]
-		case confine.Bind:
+		case sandboxneeds.Bind:
 			return ports[n.Port] || slices.Contains(adminPorts(d), n.Port)
 		}
 		return false
@@ -129,8 +129,8 @@ func (d *daemon) checkNeeds(cfg *spec.Config) error {
 }
 
 // changedModes returns the Unix sockets of listeners whose permissions a configuration changes, if they belong to the user that this process was.
-func (d *daemon) changedModes(cfg *spec.Config) (n confine.Needs) {
-	h := d.confined.Held()
+func (d *daemon) changedModes(cfg *spec.Config) (n sandboxneeds.Needs) {
+	h := d.sandboxed.Held()
 	if h.Policy.Mode != sandbox.Enforce || h.Policy.User == nil || !h.Report.Held(sandbox.Credentials) {
 		return nil
 	}
@@ -140,7 +140,7 @@ func (d *daemon) changedModes(cfg *spec.Config) (n confine.Needs) {
 	}
 	for _, l := range cfg.Listeners {
 		if was, ok := modes[bindKeyOf(l, 0)]; ok && strings.HasPrefix(l.Listen.Path, "/") && l.Mode != 0 && l.Mode != was {
-			n = append(n, confine.Need{Kind: confine.Modes, For: "listeners." + l.Name + ".mode"})
+			n = append(n, sandboxneeds.Need{Kind: sandboxneeds.Modes, For: "listeners." + l.Name + ".mode"})
 		}
 	}
 	return n
@@ -160,7 +160,7 @@ func (d *daemon) refusedBySandbox(err error) bool {
 	if errors.As(err, &more) {
 		return true
 	}
-	return d.confined.Held() != nil && errors.Is(err, fs.ErrPermission)
+	return d.sandboxed.Held() != nil && errors.Is(err, fs.ErrPermission)
 }
 
 // replacedInVain reports whether this worker has taken over a moment ago with an older version than a registry has: it did not answer

@@ -1,4 +1,4 @@
-package confine
+package sandboxneeds
 
 // A change is what changes a running process: a request to the admin API, an order of a fleet, or a signal.
 type change struct {

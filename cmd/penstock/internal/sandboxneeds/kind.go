@@ -1,4 +1,4 @@
-package confine
+package sandboxneeds
 
 import (
 	"slices"

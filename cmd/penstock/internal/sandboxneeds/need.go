@@ -1,4 +1,4 @@
-// Package confine says what the process that relays needs of the host, once, and derives the rest from that: what it may do when it is
+// Package sandboxneeds says what the process that relays needs of the host, once, and derives the rest from that: what it may do when it is
 // in its sandbox, which later configuration or request it cannot carry out then, and the words for it.
 //
 // What is declared is in tables. Each key of the configuration has a row, with what it may need and when a change of it takes effect
@@ -8,7 +8,7 @@
 //
 // A need is of a [Kind], which has a row as well: which layer of the sandbox takes it away, and how a policy of package sandbox allows it
 // (kind.go). All of it is values; only [sandbox.Enter] changes the process.
-package confine
+package sandboxneeds
 
 import (
 	"cmp"

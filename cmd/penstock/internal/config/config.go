@@ -1,6 +1,6 @@
 // Package config reads YAML configuration files into a [spec.Config]. The reader, the defaults,
 // the messages, the JSON Schema and the reference in docs/configuration.md all derive from one
-// table of keys (table.go).
+// table of keys (table.go and table_*.go).
 //
 // A configuration is composed before it is read: variables are expanded (variables.go), aliases
 // and merge keys are resolved (tree.go), included files are joined, and overlays applied

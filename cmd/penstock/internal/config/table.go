@@ -6,7 +6,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// The table of keys. The reader, defaults, messages, schema and reference derive from it; no
+// The table of keys, in files by subject: the keys below "limits" are in table_limits.go. The reader, defaults, messages, schema and reference derive from it; no
 // other code knows the name of a key.
 
 // file is a whole configuration before its references are resolved.
@@ -81,38 +81,6 @@ var engineKeys = keysOf("engine",
 	field("memory", memoryType, "auto", "Memory that the daemon may use, with what the kernel holds for its sockets and pipes. As it runs short, the daemon stops taking new flows and then ends flows that are stalled or idle, never busy ones: docs/running.md, Overload. auto: the limit of the control group, if it has one; none: no limit.", func(e *spec.Engine) *int64 { return &e.Memory }),
 )
 
-var limitsKeys = keysOf("limits",
-	field("flows", count(maxCount), "0", "Maximum number of open flows. 0: no limit.", func(l *spec.Limits) *int { return &l.Flows }),
-	field("new-flows", rate, "0", "Maximum rate of new flows. 0: no limit.", func(l *spec.Limits) *float64 { return &l.NewFlows }),
-	field("burst", count(maxCount), "0", "Maximum number of new flows at one moment, where new-flows limits their rate. 0: one second's worth.", func(l *spec.Limits) *int { return &l.Burst }),
-)
-
-var listenerLimitsKeys = keysOf("listener.limits", append(limitsKeys.keys[:len(limitsKeys.keys):len(limitsKeys.keys)],
-	field("bandwidth", bandwidth, "0", "Maximum bandwidth of one flow in each direction. 0: no limit.", func(l *spec.Limits) *int64 { return &l.Bandwidth }),
-	section("source", sourceLimitsKeys, "Limits of one client: an IPv4 address or an IPv6 /64.", func(l *spec.Limits) *spec.SourceLimits { return &l.Source }),
-	section("client", clientLimitsKeys, "Limits of one client by its certificate, wherever it comes from: all certificates with the same issuer, subject and names are one. They hold from the handshake on, beside those of its source.", func(l *spec.Limits) *spec.SourceLimits { return &l.Client }),
-)...)
-
-var sourceLimitsKeys = keysOf("listener.limits.source",
-	field("flows", count(maxCount), "0", "Maximum number of open flows. 0: no limit.", func(l *spec.SourceLimits) *int { return &l.Flows }),
-	field("new-flows", rate, "0", "Maximum rate of new flows. 0: no limit.", func(l *spec.SourceLimits) *float64 { return &l.NewFlows }),
-	field("burst", count(maxCount), "0", "Maximum number of new flows at one moment, where new-flows limits their rate. 0: one second's worth.", func(l *spec.SourceLimits) *int { return &l.Burst }),
-)
-
-var clientLimitsKeys = keysOf("listener.limits.client", sourceLimitsKeys.keys...)
-
-var logKeys = keysOf("log",
-	field("level", oneOf("debug", "info", "warn", "error"), "info", "The lowest level that is written.", func(l *spec.Log) *string { return &l.Level }),
-	field("format", oneOf("auto", "text", "json"), "auto", "auto: text on a terminal, JSON otherwise.", func(l *spec.Log) *string { return &l.Format }),
-	field("flows", oneOf("none", "failed", "all"), "failed", "Which flows are logged when they end.", func(l *spec.Log) *string { return &l.Flows }),
-)
-
-var accessLogKeys = keysOf("access-log",
-	required(field("to", logTarget, "", "Where lines are written. A file is reopened on SIGUSR1.", func(a *spec.AccessLog) *string { return &a.To })),
-	field("format", text("format", 4096), "json", "json, or a template of the fields in docs/observing.md.", func(a *spec.AccessLog) *string { return &a.Format }),
-	field("mode", mode, `"0640"`, "Permissions of a newly created file.", func(a *spec.AccessLog) *uint32 { return &a.Mode }),
-)
-
 var adminKeys = keysOf("admin",
 	required(field("listen", nonEmptyList(listenEndpoint), "", "Unix and TCP addresses, on all of which the same is served: for instance a Unix socket for the commands, and a port for Prometheus. TCP requires token-file, and a loopback address.", func(f *file) *[]spec.Endpoint { return &f.Admin.Listen })),
 	field("mode", mode, `"0600"`, "Permissions of Unix sockets.", func(f *file) *uint32 { return &f.Admin.Mode }),
@@ -136,42 +104,4 @@ var keeperKeys = keysOf("keeper",
 var sandboxKeys = keysOf("sandbox",
 	field("mode", oneOf("on", "log", "off"), "on", "on: give up what the configuration does not need, as far as the kernel can. log: nothing is refused, and the kernel logs system calls that would be. off: give up nothing.", func(s *spec.Sandbox) *string { return &s.Mode }),
 	field("user", texts("user", "the name of a user, or UID:GID", `^([a-z_][a-z0-9_-]{0,31}|[0-9]{1,9}:[0-9]{1,9})$`, keepText), "", "Whom the process becomes if it was started as root. Default: it stays root, without root's capabilities.", func(s *spec.Sandbox) *string { return &s.User }),
-)
-
-// Sections that listeners, routes and groups share.
-
-var timeoutKeys = keysOf("timeouts",
-	field("first-byte", duration(time.Millisecond, "never"), "never", "Maximum time from the connection to the upstream until its first byte.", func(t *spec.Timeouts) *time.Duration { return &t.FirstByte }),
-	field("idle", duration(time.Millisecond, "never"), "never", "End a flow that has moved no data for this long. Datagram listeners: 60s by default.", func(t *spec.Timeouts) *time.Duration { return &t.Idle }),
-	field("half-closed", duration(time.Millisecond, "never"), "60s", "End a flow when one side has closed and the other has moved no data for this long.", func(t *spec.Timeouts) *time.Duration { return &t.HalfClosed }),
-	field("life", duration(time.Millisecond, "never"), "never", "Maximum duration of a flow.", func(t *spec.Timeouts) *time.Duration { return &t.Life }),
-)
-
-var groupTimeoutKeys = keysOf("group.timeouts",
-	field("connect", duration(time.Millisecond, ""), "5s", "Maximum time of one attempt to connect.", func(t *spec.GroupTimeouts) *time.Duration { return &t.Connect }),
-	field("retries", duration(time.Millisecond, "never"), "never", "Maximum time of all attempts together. never: no further limit.", func(t *spec.GroupTimeouts) *time.Duration { return &t.Retries }),
-)
-
-var tcpKeys = keysOf("tcp",
-	field("nagle", boolean(true), "false", "Let TCP delay small segments to merge them (TCP_NODELAY off).", func(s *spec.Socket) *bool { return &s.Nagle }),
-	field("keepalive", duration(time.Second, "never"), "2m", "Probe a peer that has been silent for this long.", func(s *spec.Socket) *time.Duration { return &s.KeepAlive }),
-	field("keepalive-interval", duration(time.Second, "0"), "0", "Time between probes. 0: the kernel's default.", func(s *spec.Socket) *time.Duration { return &s.KeepAliveInterval }),
-	field("keepalive-count", count(127), "0", "Number of unanswered probes that ends the connection. 0: the kernel's default.", func(s *spec.Socket) *int { return &s.KeepAliveCount }),
-	field("user-timeout", duration(time.Millisecond, "0"), "0", "End a connection whose data stays unacknowledged for this long. 0: the kernel's default.", func(s *spec.Socket) *time.Duration { return &s.UserTimeout }),
-	field("fast-open", count(65535), "0", "Listeners: the length of the TCP Fast Open queue. Upstreams: any number above 0 enables TCP Fast Open.", func(s *spec.Socket) *int { return &s.FastOpen }),
-	field("mptcp", boolean(true), "false", "Use Multipath TCP where the kernel and the peer support it.", func(s *spec.Socket) *bool { return &s.MPTCP }),
-	field("congestion", congestion, "", "Congestion control algorithm, one of net.ipv4.tcp_available_congestion_control. Default: the kernel's.", func(s *spec.Socket) *string { return &s.Congestion }),
-	field("recv-buffer", size(0, maxCount), "0", "SO_RCVBUF. 0: the kernel tunes it.", func(s *spec.Socket) *int { return &s.RecvBuffer }),
-	field("send-buffer", size(0, maxCount), "0", "SO_SNDBUF. 0: the kernel tunes it.", func(s *spec.Socket) *int { return &s.SendBuffer }),
-)
-
-var sniffKeys = keysOf("sniff",
-	field("max", size(512, 1<<20), "64KiB", "Maximum size of a PROXY header and a ClientHello together, or of the datagrams of a QUIC client until its ClientHello is complete.", func(s *spec.Sniff) *int { return &s.Max }),
-	field("timeout", duration(time.Millisecond, ""), "5s", "How long a client may take to send them.", func(s *spec.Sniff) *time.Duration { return &s.Timeout }),
-)
-
-var removedKeys = keysOf("removed",
-	field("live-flows", oneOf("keep", "drain", "close"), "keep", "keep: they continue. drain: they continue until a deadline. close: they end at once.", func(r *spec.Removed) *string { return &r.What }),
-	field("after", duration(0, "0"), "30s", "drain: how long flows may continue.", func(r *spec.Removed) *time.Duration { return &r.After }),
-	field("jitter", duration(0, "0"), "0", "drain: spread the ends of flows over this long before the deadline.", func(r *spec.Removed) *time.Duration { return &r.Jitter }),
 )

@@ -3,6 +3,7 @@ package config
 import (
 	"net/netip"
 	"strconv"
+	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
@@ -53,10 +54,6 @@ var amplificationType = func() typ[spec.Amplification] {
 	})
 }()
 
-var proxyInKeys = keysOf("listener.proxy-protocol",
-	required(field("from", nonEmptyList(prefix), "", "Addresses of proxies. Connections from them must begin with a PROXY header; others must not.", func(l *listener) *[]netip.Prefix { return &l.ProxyFrom })),
-)
-
 var routeKeys = keysOf("route",
 	field("name", nameType, "", "The route's name in logs and metrics. A reload recognizes the route by it. Default: the value of to.", func(r *spec.Route) *string { return &r.Name }),
 	field("from", nonEmptyList(prefix), "", "Client addresses that match. If a route has several conditions, all of them must hold.", func(r *spec.Route) *[]netip.Prefix { return &r.From }),
@@ -68,4 +65,15 @@ var routeKeys = keysOf("route",
 	section("removed", removedKeys, "What happens to open flows when a reload removes the route or their member. Default: the listener's.", func(r *spec.Route) *spec.Removed { return &r.Removed }),
 	section("timeouts", timeoutKeys, "Timeouts of the route's flows. Default: the listener's.", func(r *spec.Route) *spec.Timeouts { return &r.Timeouts }),
 	field("bandwidth", bandwidth, "", "Maximum bandwidth of one flow in each direction. Default: the listener's.", func(r *spec.Route) *int64 { return &r.Bandwidth }),
+)
+
+var sniffKeys = keysOf("sniff",
+	field("max", size(512, 1<<20), "64KiB", "Maximum size of a PROXY header and a ClientHello together, or of the datagrams of a QUIC client until its ClientHello is complete.", func(s *spec.Sniff) *int { return &s.Max }),
+	field("timeout", duration(time.Millisecond, ""), "5s", "How long a client may take to send them.", func(s *spec.Sniff) *time.Duration { return &s.Timeout }),
+)
+
+var removedKeys = keysOf("removed",
+	field("live-flows", oneOf("keep", "drain", "close"), "keep", "keep: they continue. drain: they continue until a deadline. close: they end at once.", func(r *spec.Removed) *string { return &r.What }),
+	field("after", duration(0, "0"), "30s", "drain: how long flows may continue.", func(r *spec.Removed) *time.Duration { return &r.After }),
+	field("jitter", duration(0, "0"), "0", "drain: spread the ends of flows over this long before the deadline.", func(r *spec.Removed) *time.Duration { return &r.Jitter }),
 )

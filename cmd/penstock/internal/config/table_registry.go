@@ -1,7 +1,6 @@
 package config
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -49,36 +48,6 @@ var registryTLSKeys = keysOf("registry.tls",
 	field("key", filePath, "", "File with the key of the client's certificate.", func(g *spec.Registry) *string { return &g.Key }),
 	field("name", host, "", "The name in the server's certificate. Default: the host of the URL.", func(g *spec.Registry) *string { return &g.ServerName }),
 )
-
-// registryKey returns the key of discover that looks in a registry of one kind.
-func registryKey(kind, doc, pattern, allowed string) key[spec.Discover] {
-	of := texts(kind, allowed, pattern, keepText)
-	return compositeField(kind, typ[spec.Discover]{of.shape, func(r *reader, n node, d *spec.Discover) {
-		d.Registry.Kind = kind
-		of.read(r, n, &d.Key)
-	}, func(d spec.Discover) string {
-		if d.Registry.Kind != kind {
-			return ""
-		}
-		return of.show(d.Key)
-	}}, doc, func(d *spec.Discover) *string { return &d.Key })
-}
-
-// tagList is a list of tags, which is kept as one string so that a Discover can be compared.
-var tagList = func() typ[string] {
-	of := list(texts("tag", "a tag without commas", `^[^,\x00-\x1f\x7f]{1,255}$`, keepText))
-	return typ[string]{of.shape, func(r *reader, n node, to *string) {
-		var tags []string
-		of.read(r, n, &tags)
-		slices.Sort(tags)
-		*to = strings.Join(slices.Compact(tags), ",")
-	}, func(s string) string {
-		if s == "" {
-			return "[]"
-		}
-		return "[" + strings.ReplaceAll(s, ",", ", ") + "]"
-	}}
-}()
 
 // fileOf returns a configuration as a file, for comparing.
 func fileOf(c *spec.Config) *file {

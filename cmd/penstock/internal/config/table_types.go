@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -111,8 +110,6 @@ var memoryType = scalar("memory", "auto, none, or at least 32MiB, as a number or
 	return spec.FormatSize(n)
 })
 
-var congestion = texts("congestion control", "a name such as cubic or bbr", `^[a-z0-9_-]{1,15}$`, keepText)
-
 // netInterface is the name of a network interface. IFNAMSIZ of net/if.h is 16 with the
 // terminating zero.
 var netInterface = texts("interface", "a name of 1 to 15 bytes without slashes or spaces", `^[^/\s\x00-\x1f]{1,15}$`, func(s string) (string, *fault) {
@@ -122,30 +119,6 @@ var netInterface = texts("interface", "a name of 1 to 15 bytes without slashes o
 	return s, nil
 })
 
-var logTarget = paths(texts("target", "stdout, stderr, a path, syslog:HOST:PORT (UDP), syslog:tcp://HOST:PORT or syslog:unix:///PATH", `^(stdout|stderr|syslog:.+|[^:\x00-\x1f\x7f]*[^:/\x00-\x1f\x7f])$`,
-	func(s string) (string, *fault) {
-		f := faultf("invalid log target %s", quote(s))
-		if s == "stdout" || s == "stderr" {
-			return s, nil
-		}
-		if to, ok := strings.CutPrefix(s, "syslog:"); ok {
-			if !strings.HasPrefix(to, "unix:") && !strings.HasPrefix(to, "tcp://") {
-				to = "udp://" + to
-			}
-			if _, err := spec.ParseUpstream(to); err != nil {
-				return "", f
-			}
-			return s, nil
-		}
-		if !strings.HasPrefix(s, "/") {
-			f.near = suggest(s, []string{"stdout", "stderr"})
-		}
-		if f.near != "" || s == "" || strings.HasSuffix(s, "/") || strings.ContainsAny(s, ":\x00") && !strings.HasPrefix(s, "/") || strings.ContainsRune(s, 0) {
-			return "", f
-		}
-		return s, nil
-	}), func(s string) bool { return s != "stdout" && s != "stderr" && !strings.HasPrefix(s, "syslog:") })
-
 // maxTLVs bounds the TLVs that are added to a PROXY header. The header's length field has 16
 // bits, but receivers accept far less.
 const maxTLVs = 4096
@@ -154,10 +127,6 @@ const (
 	tlvPattern = `^(0x[0-9A-Fa-f]{2}|[0-9]{3})$`
 	allowedTLV = "types from 0xE0 to 0xF7 (custom and experimental), each with a string, or hex: and digits"
 )
-
-// isTLV reports whether a TLV of a type has a meaning beyond its own header: CRC32C and padding
-// (NOOP) have none.
-func isTLV(kind uint64) bool { return kind > 0 && kind <= 0xFF && kind != 3 && kind != 4 }
 
 // hashType is what a balancer hashes.
 var hashType = texts("hash", "source, 4-tuple, sni, or a TLV such as tlv:0xEA", `^(source|4-tuple|sni|tlv:0x[0-9A-Fa-f]{2})$`, func(s string) (string, *fault) {
@@ -174,76 +143,3 @@ var hashType = texts("hash", "source, 4-tuple, sni, or a TLV such as tlv:0xEA", 
 	}
 	return s, nil
 })
-
-// tlvType is the type of a TLV.
-var tlvType = scalar("TLV type", "a type from 0x01 to 0xFF other than 0x03 and 0x04", map[string]any{"type": "integer", "minimum": 1, "maximum": 255},
-	func(text, tag string) (uint8, *fault) {
-		kind, err := strconv.ParseUint(text, 0, 8)
-		if err != nil || tag != "!!int" || !isTLV(kind) {
-			return 0, faultf("invalid TLV type %s", quote(text))
-		}
-		return uint8(kind), nil
-	}).shown(func(kind uint8) string { return fmt.Sprintf("0x%02X", kind) })
-
-// forwardType is a list of TLV types, or all of them.
-var forwardType = func() typ[spec.Dial] {
-	types := nonEmptyList(tlvType)
-	word := choice(func(string) bool { return true }, "all")
-	s := &shape{either: []*shape{word.shape, types.shape}}
-	return typ[spec.Dial]{s, func(r *reader, n node, d *spec.Dial) {
-		if n.Value == "all" {
-			word.read(r, n, &d.ForwardAllTLVs)
-			return
-		}
-		before := len(r.errs)
-		if types.read(r, n, &d.ForwardTLVs); len(r.errs) > before && n.Content == nil {
-			r.errs[before].Allowed = s.allowedText()
-		}
-	}, func(d spec.Dial) string {
-		if d.ForwardAllTLVs {
-			return "all"
-		}
-		return types.show(d.ForwardTLVs)
-	}}
-}()
-
-// tlvs is a mapping from TLV types to values, in the order of the types. Section 2.2.7 of the
-// PROXY protocol reserves these types for private use between sender and receiver.
-var tlvs = func() typ[[]spec.TLV] {
-	value := octets(maxTLVs)
-	return typ[[]spec.TLV]{&shape{name: "TLVs", pairs: value.shape, allowed: allowedTLV}, func(r *reader, n node, to *[]spec.TLV) {
-		if n.Content == nil && n.Value != "" || n.Value == "" && n.Content == nil || len(n.Content)%2 != 0 {
-			r.fail(n.at, fault{problem: "is " + kindOf(n.tree), allowed: "a mapping of " + allowedTLV})
-			return
-		}
-		var all []spec.TLV
-		total := 0
-		r.mapping(n, func(at *place, name string, v node) {
-			kind, err := strconv.ParseUint(name, 0, 8)
-			if err != nil || kind < 0xE0 || kind > 0xF7 {
-				r.fail(at, fault{problem: "the TLV type " + plain(name) + " is not available", allowed: allowedTLV})
-				return
-			}
-			if slices.ContainsFunc(all, func(t spec.TLV) bool { return t.Type == uint8(kind) }) {
-				r.fail(at, fault{problem: fmt.Sprintf("duplicate TLV type 0x%X", kind), allowed: "each type once"})
-				return
-			}
-			t := spec.TLV{Type: uint8(kind)}
-			value.read(r, v, &t.Value)
-			all = append(all, t)
-			total += 3 + len(t.Value)
-		})
-		if total > maxTLVs {
-			r.fail(n.at, fault{problem: fmt.Sprintf("the TLVs take %d bytes", total), allowed: fmt.Sprintf("up to %d, including 3 bytes of header each", maxTLVs)})
-			return
-		}
-		slices.SortFunc(all, func(a, b spec.TLV) int { return cmp.Compare(a.Type, b.Type) })
-		*to = all
-	}, func(all []spec.TLV) string {
-		var parts []string
-		for _, t := range all {
-			parts = append(parts, fmt.Sprintf("0x%X: %s", t.Type, value.show(t.Value)))
-		}
-		return "{" + strings.Join(parts, ", ") + "}"
-	}}
-}()

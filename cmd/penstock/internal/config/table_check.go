@@ -1,0 +1,86 @@
+package config
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+func checkKey[T any](get func(*T) *spec.Group) key[T] {
+	return field("check", scalarOr(none[spec.Check](), pointer(checkKeys)), "", "Active health check. In defaults it applies to the groups whose members it fits. none: no check, whatever defaults has.",
+		func(t *T) **spec.Check { return &get(t).Check })
+}
+
+// checkKeys are those of health checks. Each kind has its own keys.
+var checkKeys = withSiblings(keysOf("check",
+	checkKind("tcp", "Connect. With TLS: and shake hands."),
+	checkKind("send-expect", "Connect, send data, and check the answer.", sendExpect(1<<16)...),
+	checkKind("http", "Send an HTTP/1.1 request, and check the status and the body.",
+		field("method", texts("method", "a method such as GET or HEAD", `^[A-Z]{1,16}$`, keepText), "GET", "The request's method.", func(c *spec.Check) *string { return &c.Method }),
+		field("path", texts("path", "a path that begins with /", `^/[!-~]*$`, keepText), "/", "The request's path.", func(c *spec.Check) *string { return &c.Path }),
+		field("host", texts("host", "a host, with a port or without", `^[A-Za-z0-9_.:\[\]-]{1,255}$`, keepText), "", "The request's Host. Default: the member's address; with TLS the name in its certificate (server-name, or the member's host).", func(c *spec.Check) *string { return &c.Host }),
+		field("statuses", nonEmptyList(status), "200-399", "Statuses of a good answer.", func(c *spec.Check) *[][2]int { return &c.Statuses }),
+		field("body", text("text", 1024), "", "What the body of a good answer contains, in its first 64 KiB.", func(c *spec.Check) *string { return &c.Body }),
+		field("body-matches", bodyPattern, "", "A regular expression (RE2) that the first 64 KiB of the body of a good answer match, such as \"(?i)status: *ok\".", func(c *spec.Check) *string { return &c.BodyRE })),
+	checkKind("udp", "Send a datagram, and check the answer.", sendExpect(1400)...),
+).oneOf("tcp", "send-expect", "http", "udp").typ)
+
+// withSiblings makes the mappings under the keys of a mapping siblings of each other.
+func withSiblings[T any](of typ[T]) typ[T] {
+	var all []*shape
+	for _, k := range of.keys {
+		all = append(all, k.of)
+	}
+	for _, s := range all {
+		s.siblings = all
+	}
+	return of
+}
+
+// checkKind returns the key of one kind of check, with the common keys and its own.
+func checkKind(kind, doc string, own ...key[spec.Check]) key[spec.Check] {
+	keys := append([]key[spec.Check]{
+		field("every", duration(100*time.Millisecond, ""), "5s", "Time from one check to the next.", func(c *spec.Check) *time.Duration { return &c.Every }),
+		field("jitter", share, "0.2", "Random variation of every, as a share of it.", func(c *spec.Check) *float64 { return &c.Jitter }),
+		field("timeout", duration(time.Millisecond, ""), "2s", "Maximum time of one check.", func(c *spec.Check) *time.Duration { return &c.Timeout }),
+		field("rise", whole[int](1, 100), "2", "Number of successful checks in a row that brings a member up.", func(c *spec.Check) *int { return &c.Rise }),
+		field("fall", whole[int](1, 100), "3", "Number of failed checks in a row that takes a member down.", func(c *spec.Check) *int { return &c.Fall }),
+		field("source", address, "", "Connect from this address. Default: the group's source; where that is client, an address of this host.", func(c *spec.Check) *netip.Addr { return &c.Source }),
+		field("shared", count(100), "0", "In a fleet: how many relays check a member, for all of them. 0: each relay checks for itself, as also one does that has no contact with the fleet.", func(c *spec.Check) *int { return &c.Shared }),
+		field("port", whole[uint16](1, 65535), "", "The port to check. Default: the member's, or the first one of its range.", func(c *spec.Check) *uint16 { return &c.Port }),
+	}, own...)
+	if kind != "udp" {
+		keys = append(keys, compositeField("tls", checkClientTLS, "Check with TLS: as tls of a group, for groups that pass TLS through. false: without. Default: as the group's tls says.", func(c *spec.Check) **spec.ClientTLS { return &c.TLS }))
+	}
+	of := keysOf("check."+kind, keys...)
+	return compositeField(kind, typ[spec.Check]{of.shape, func(r *reader, n node, c *spec.Check) {
+		c.Kind = kind
+		of.read(r, n, c)
+		of.fill(r, c, nil)
+	}, func(c spec.Check) string {
+		if c.Kind != kind {
+			return ""
+		}
+		return of.show(c)
+	}}, doc, func(c *spec.Check) *string { return &c.Kind })
+}
+
+func sendExpect(most int) []key[spec.Check] {
+	return []key[spec.Check]{
+		required(field("send", octets(most), "", "The data to send.", func(c *spec.Check) *[]byte { return &c.Send })),
+		field("expect", octets(most), "", "What the answer must contain. Default: any answer is good.", func(c *spec.Check) *[]byte { return &c.Expect }),
+	}
+}
+
+func ejectKey[T any](get func(*T) *spec.Group) key[T] {
+	return field("eject", scalarOr(none[spec.Eject](), pointer(ejectKeys.filled())), "", "Eject members whose flows fail to connect. {}: with the default values; none: never, whatever defaults has.",
+		func(t *T) **spec.Eject { return &get(t).Eject })
+}
+
+var ejectKeys = keysOf("eject",
+	field("failures", whole[int](1, maxCount), "5", "Number of failed connects in a row that ejects a member.", func(e *spec.Eject) *int { return &e.Failures }),
+	field("for", duration(100*time.Millisecond, ""), "10s", "Duration of the first ejection. Each further one doubles it.", func(e *spec.Eject) *time.Duration { return &e.For }),
+	field("max", duration(100*time.Millisecond, ""), "5m", "Maximum duration of an ejection.", func(e *spec.Eject) *time.Duration { return &e.Max }),
+	field("share", share, "0.5", "Maximum share of the group's members that may be ejected at the same time.", func(e *spec.Eject) *float64 { return &e.Share }),
+)

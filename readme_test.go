@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay"
 	"github.com/penstock/penstock/splice"
 )
@@ -136,14 +137,10 @@ func TestReadme(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "socket")
 	go func() { ended <- run(ctx, "unix://"+path, "echo:") }()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-		if c, err = net.Dial("unix", path); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+	testwait.Until(t, "it listens at "+path, func() bool {
+		c, err = net.Dial("unix", path)
+		return err == nil
+	})
 	c.SetDeadline(time.Now().Add(30 * time.Second))
 	io.WriteString(c, "hello")
 	c.(*net.UnixConn).CloseWrite()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/keeper"
 )
 
@@ -131,11 +132,7 @@ func TestExample(t *testing.T) {
 		}
 	}
 	ping("hello")
-	for end := time.Now().Add(time.Minute); files() <= before; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the flow is not held")
-		}
-	}
+	testwait.Until(t, "the flow is held", func() bool { return files() > before })
 	for range 3 {
 		p.kill()
 		io.WriteString(conn, "nobody is there ")

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 	"weak"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // An object survives one collection as a victim, and not two.
@@ -52,7 +54,7 @@ func TestAgeInARow(t *testing.T) {
 			}
 			runtime.GC()
 			runtime.GC()
-			eventually(t, "the drops", func() bool { return drops.Load() == 100 })
+			testwait.Until(t, "the drops", func() bool { return drops.Load() == 100 })
 		}
 	})
 }
@@ -93,7 +95,7 @@ func TestAgeInARowShared(t *testing.T) {
 			}
 			runtime.GC()
 			runtime.GC()
-			eventually(t, "the objects to leave", func() bool { return p.Stats().Drops == 100 })
+			testwait.Until(t, "the objects to leave", func() bool { return p.Stats().Drops == 100 })
 			if x := p.Get(); x != 0 {
 				t.Fatal("an object is there after two collections")
 			}
@@ -297,7 +299,7 @@ func TestDropYields(t *testing.T) {
 		}
 		close(done)
 	}()
-	eventually(t, "the other goroutine", func() bool { return turns.Load() > 0 })
+	testwait.Until(t, "the other goroutine", func() bool { return turns.Load() > 0 })
 	early.Store(turns.Load())
 	p.Drain()
 	if d := turns.Load() - early.Load(); d < n/2 {
@@ -456,7 +458,7 @@ func TestAgeIdle(t *testing.T) {
 		if n := drops.Load(); n != int64(procs*each) {
 			t.Fatalf("%d of %d objects left after two collections", n, procs*each)
 		}
-		eventually(t, "the pool to rest", func() bool {
+		testwait.Until(t, "the pool to rest", func() bool {
 			runtime.GC()
 			cold := p.state()
 			return cold.notifier.Load() == nil && cold.locked.kept() == 0
@@ -487,8 +489,8 @@ func TestPoolDroppedWhileFull(t *testing.T) {
 		}
 		return weak.Make(s)
 	}()
-	eventually(t, "the drops", func() bool { runtime.GC(); return drops.Load() == n })
-	eventually(t, "the pool's end", func() bool { runtime.GC(); return w.Value() == nil })
+	testwait.Until(t, "the drops", func() bool { runtime.GC(); return drops.Load() == n })
+	testwait.Until(t, "the pool's end", func() bool { runtime.GC(); return w.Value() == nil })
 	if d := drops.Load(); d != n {
 		t.Fatalf("dropped %d of %d", d, n)
 	}

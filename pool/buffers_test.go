@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // Every size gets the smallest class that holds it, and wastes less than a
@@ -129,7 +131,7 @@ func TestBuffersMax(t *testing.T) {
 			}
 		}
 		fill()
-		eventually(t, "the buffers to age", func() bool { runtime.GC(); return b.kept.Load() == 0 })
+		testwait.Until(t, "the buffers to age", func() bool { runtime.GC(); return b.kept.Load() == 0 })
 		fill()
 		if n := b.Drain(); n > most || b.kept.Load() != 0 {
 			t.Fatalf("drained %d bytes of at most %d, and %d are left", n, most, b.kept.Load())

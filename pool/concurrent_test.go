@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A thing must be dropped once, and not while it is in use.
@@ -138,7 +140,7 @@ func TestExactlyOnceByAge(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		eventually(t, "all drops", func() bool { runtime.GC(); return drops.Load() == made.Load() })
+		testwait.Until(t, "all drops", func() bool { runtime.GC(); return drops.Load() == made.Load() })
 	})
 }
 

@@ -5,7 +5,8 @@ import (
 	"runtime/debug"
 	"strconv"
 	"testing"
-	"time"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // manualGC leaves the collector to the test until its end.
@@ -40,17 +41,6 @@ func cycle[T any](t *testing.T, p *Pool[T]) {
 	if !armed {
 		return
 	}
-	eventually(t, "the pool to age", func() bool { return cold.steps.Load() > before })
+	testwait.Until(t, "the pool to age", func() bool { return cold.steps.Load() > before })
 	p.dropLeaving(cold) // or waits until it is done
-}
-
-// eventually waits until cond returns true.
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !cond(); {
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-		time.Sleep(100 * time.Microsecond)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A stream that is cut short does not look complete, whatever the cause: each
@@ -73,7 +74,7 @@ func TestCutShortSparesWhatHasEnded(t *testing.T) {
 		b.Write(testnet.NewPattern(1).At(0, n))
 		closeWrite(t, b)
 	}()
-	eventually(t, "the answer and its end are in the client's socket", func() (ended bool) {
+	testwait.Until(t, "the answer and its end are in the client's socket", func() (ended bool) {
 		r.e.onLoops(func(f *Flow) { ended = streamOf(f).over(down) })
 		return ended
 	})
@@ -111,13 +112,13 @@ func TestCutShortSparesWhatHasEndedBeforeUnread(t *testing.T) {
 	for sent, stalled := int64(0), false; !stalled; {
 		a.Write(chunk)
 		sent += int64(len(chunk))
-		eventually(t, "the answer and the question are on their way", func() bool {
+		testwait.Until(t, "the answer and the question are on their way", func() bool {
 			f := list(r.e)[0]
 			stalled = f.Up.Read > f.Up.Written
 			return f.Down.Written == n && (stalled || f.Up.Read == sent)
 		})
 	}
-	eventually(t, "the answer's end is in the client's socket", func() (ended bool) {
+	testwait.Until(t, "the answer's end is in the client's socket", func() (ended bool) {
 		r.e.onLoops(func(f *Flow) { ended = streamOf(f).over(down) })
 		return ended
 	})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/hold"
 )
 
@@ -68,7 +69,7 @@ func steadyState(t *testing.T, e *Engine, p [2]string, size int, cfg PairConfig)
 		t.Fatal(err)
 	}
 	if cfg.Name != "" {
-		eventually(t, "the pair is kept", func() bool { return e.Stats().Total().Kept == 1 })
+		testwait.Until(t, "the pair is kept", func() bool { return e.Stats().Total().Kept == 1 })
 	}
 	send, recv := make([]byte, size), make([]byte, size)
 	go1, done := make(chan net.Conn), make(chan error)

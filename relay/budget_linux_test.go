@@ -17,6 +17,7 @@ import (
 
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -246,13 +247,13 @@ func TestDescriptorBudgetFollows(t *testing.T) {
 		}
 		files = append(files, f)
 	}
-	eventually(t, "the budget is used up", func() bool { d := r.e.Stats().Descriptors; return d.InUse >= d.Limit-d.Reserved })
+	testwait.Until(t, "the budget is used up", func() bool { d := r.e.Stats().Descriptors; return d.InUse >= d.Limit-d.Reserved })
 	second := dial(t, l)
-	eventually(t, "it waits", func() bool { return r.e.Stats().Descriptors.Waits > 0 })
+	testwait.Until(t, "it waits", func() bool { return r.e.Stats().Descriptors.Waits > 0 })
 	if e := sys.SetDescriptorLimit(sys.DescriptorLimit() / 2); e != 0 { // lower, and then as before
 		t.Fatal(e)
 	}
-	eventually(t, "the limit is lower", func() bool { return r.e.Stats().Descriptors.Limit == before.Limit/2 })
+	testwait.Until(t, "the limit is lower", func() bool { return r.e.Stats().Descriptors.Limit == before.Limit/2 })
 	if got, want := r.e.datagrams.most(), before.Limit/2*3/4; got != want {
 		t.Errorf("%d flows of datagrams, want %d", got, want)
 	}

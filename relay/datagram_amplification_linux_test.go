@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -25,7 +26,7 @@ func TestAmplification(t *testing.T) {
 			}
 			dropped := func(n int64) {
 				t.Helper()
-				eventually(t, "what is too much is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropAmplification) == n })
+				testwait.Until(t, "what is too much is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropAmplification) == n })
 			}
 			tellGram(t, c, l.Addr(), strings.Repeat("q", 100))
 			back := gramAddr(hearGram(t, s, strings.Repeat("q", 100)))
@@ -55,7 +56,7 @@ func TestAmplificationOfBlindDatagrams(t *testing.T) {
 		back = gramAddr(hearGram(t, s, "0123456789"))
 	}
 	tellGram(t, s, back, strings.Repeat("r", 61))
-	eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropAmplification) == 1 })
+	testwait.Until(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropAmplification) == 1 })
 	tellGram(t, s, back, strings.Repeat("r", 60))
 	hearGram(t, c, strings.Repeat("r", 60))
 }
@@ -97,7 +98,7 @@ func TestAmplificationAlways(t *testing.T) {
 		back := gramAddr(hearGram(t, s, strings.Repeat("q", 40)))
 		tellGram(t, s, back, strings.Repeat("r", 121-int(i%2))) // of two datagrams for 80 bytes, one fits
 		if i%2 == 0 {
-			eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropAmplification) == i/2+1 })
+			testwait.Until(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropAmplification) == i/2+1 })
 		} else {
 			hearGram(t, c, strings.Repeat("r", 120))
 			tellGram(t, s, back, strings.Repeat("r", 120))

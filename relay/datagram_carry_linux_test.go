@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/segment"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 var levels = map[string]Config{"full": {}, "nogso": {NoGSO: true}, "nogro": {NoGRO: true}, "plain": {NoGSO: true, NoGRO: true}}
@@ -303,7 +304,7 @@ func TestBuiltinDatagrams(t *testing.T) {
 	for _, text := range texts {
 		hearGram(t, c, text)
 	}
-	eventually(t, "all is counted", func() bool { return r.dgramStats().Received == 3*64 })
+	testwait.Until(t, "all is counted", func() bool { return r.dgramStats().Received == 3*64 })
 }
 
 // The steady state of a flow allocates nothing.

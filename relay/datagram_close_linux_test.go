@@ -14,6 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/hold"
 	"github.com/penstock/penstock/relay/stats"
 )
@@ -68,7 +69,7 @@ func drainBegun(t *testing.T, r *rig) (end func() error) {
 // portsAre waits until all UDP ports of an engine have a state, or are gone.
 func (r *rig) portsAre(state portState) {
 	r.t.Helper()
-	eventually(r.t, "the ports have closed", func() bool {
+	testwait.Until(r.t, "the ports have closed", func() bool {
 		var mu sync.Mutex
 		wrong := false
 		for _, d := range r.e.datagrams.all {
@@ -307,7 +308,7 @@ func TestDrainWithoutSockets(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	drained := make(chan error, 1)
 	go func() { drained <- r.e.Drain(ctx) }()
-	eventually(t, "the flows are refused sockets", func() bool { return r.k.Count(testkernel.Connect) == 3*flows })
+	testwait.Until(t, "the flows are refused sockets", func() bool { return r.k.Count(testkernel.Connect) == 3*flows })
 	r.portsAre(portOpen)
 	for _, c := range append(clients, packetSocket(t, "udp4")) {
 		ask(c, "second")
@@ -320,7 +321,7 @@ func TestDrainWithoutSockets(t *testing.T) {
 		r.expect(CauseDrained)
 	}
 	tellGram(t, clients[0], l.Addr(), "too late")
-	eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropDraining) == 1 })
+	testwait.Until(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropDraining) == 1 })
 }
 
 // A listener that is closed where no flow can have a socket of its own ends its flows.
@@ -354,7 +355,7 @@ func TestFlowsOutliveListener(t *testing.T) {
 	for range clients {
 		r.expect(CauseKilled)
 	}
-	eventually(t, "the ports are gone", func() bool {
+	testwait.Until(t, "the ports are gone", func() bool {
 		left := 0
 		for _, d := range r.e.datagrams.all {
 			d.loop.Ask(func() { left += len(d.ports) + d.leaving })

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/flood"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -37,7 +38,7 @@ func TestCrowdedLoop(t *testing.T) {
 			askGram(t, old, l.Addr(), "first")
 			r.crowd(-time.Hour)
 			tellGram(t, young, l.Addr(), "too early")
-			eventually(t, "the new client is dropped", func() bool { return r.dgramStats().Crowded == 1 })
+			testwait.Until(t, "the new client is dropped", func() bool { return r.dgramStats().Crowded == 1 })
 			for range 10 {
 				askGram(t, old, l.Addr(), "I go on")
 			}
@@ -93,7 +94,7 @@ func TestFloodEvictsNoVerifiedFlow(t *testing.T) {
 	askGram(t, young, l.Addr(), "takes the place of the one that is silent")
 	askGram(t, young, l.Addr(), "goes back and forth")
 	tellGram(t, next, l.Addr(), "no room")
-	eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropNoRoom) == 1 })
+	testwait.Until(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropNoRoom) == 1 })
 	askGram(t, old, l.Addr(), "third")
 	r.onFloodControl(func(a *flood.Control, now time.Duration) { a.Refused = 0 })
 	askGram(t, next, l.Addr(), "without a flood, the one that is silent for longest goes")

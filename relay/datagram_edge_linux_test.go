@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -123,7 +124,7 @@ func TestEvictionSparesWhatIsAtHand(t *testing.T) {
 		tellGram(t, young, l.Addr(), "no room")
 		release()
 		hearGram(t, old, "second")
-		eventually(t, "the other is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropNoRoom) == 1 })
+		testwait.Until(t, "the other is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropNoRoom) == 1 })
 		if n := r.dgramStats().Begun; n != 1 {
 			t.Errorf("%d flows began", n)
 		}
@@ -187,7 +188,7 @@ func TestManyPieces(t *testing.T) {
 	for i := range n {
 		tellGram(t, c, l.Addr(), text(i))
 	}
-	eventually(t, "all are read", func() bool { return r.dgramStats().Received == n+1 })
+	testwait.Until(t, "all are read", func() bool { return r.dgramStats().Received == n+1 })
 	r.k.Heal()
 	for i := range n {
 		hearGram(t, s, text(i))
@@ -243,7 +244,7 @@ func TestEndWhilePortIsFull(t *testing.T) {
 	from := gramAddr(hearGram(t, s, "one"))
 	r.k.Fail(testkernel.SendBatch, sys.EAGAIN, -1)
 	tellGram(t, s, from, "answer")
-	eventually(t, "the answer waits", func() (waits bool) {
+	testwait.Until(t, "the answer waits", func() (waits bool) {
 		r.e.onLoops(func(f *Flow) { waits = f.owner.(*datagrams).of(f).pending == 1 })
 		return waits
 	})
@@ -280,7 +281,7 @@ func TestUnixClientGone(t *testing.T) {
 			if _, err := up.WriteTo([]byte("answer"), port); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the answer is dropped", func() bool { return r.dgramStats().Dropped.Total() != 0 })
+			testwait.Until(t, "the answer is dropped", func() bool { return r.dgramStats().Dropped.Total() != 0 })
 			if n := r.dgramStats().Dropped; n.Get(stats.DropUnreachable) != 1 {
 				t.Errorf("dropped %v", n)
 			}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -33,7 +34,7 @@ func TestFlowEndsInItsBatch(t *testing.T) {
 			for _, text := range texts[:sent] {
 				hearGram(t, s, text)
 			}
-			eventually(t, "the rest is dropped", func() bool {
+			testwait.Until(t, "the rest is dropped", func() bool {
 				d := r.dgramStats()
 				return d.Received == 1+all && d.Dropped.Get(stats.DropUnreachable)+d.Dropped.Get(stats.DropEnded) == all-sent
 			})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -48,7 +49,7 @@ func TestFullListenerKeepsDatagramsApart(t *testing.T) {
 		r.k.Heal()
 	}
 	// The loopback device of a busy machine drops some, so that the engine has received less than was sent to it.
-	eventually(t, "all that was received is sent, or dropped", func() bool {
+	testwait.Until(t, "all that was received is sent, or dropped", func() bool {
 		d := r.dgramStats()
 		return d.Received == d.Sent+d.Dropped.Get(stats.DropFull)
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -61,7 +62,7 @@ func TestRoutineICMP(t *testing.T) {
 		from := hearGram(t, s, "before").(*net.UDPAddr)
 		icmpError(t, raw, code, from, s.LocalAddr().(*net.UDPAddr))
 		told++
-		eventually(t, fmt.Sprint("the error of code ", code, " is counted"), func() bool { return r.dgramStats().ICMPErrors == told })
+		testwait.Until(t, fmt.Sprint("the error of code ", code, " is counted"), func() bool { return r.dgramStats().ICMPErrors == told })
 		release := block() // so that the send meets the next one
 		icmpError(t, raw, code, from, s.LocalAddr().(*net.UDPAddr))
 		tellGram(t, c, l.Addr(), "after")
@@ -70,7 +71,7 @@ func TestRoutineICMP(t *testing.T) {
 		if again := hearGram(t, s, "after"); again.String() != from.String() {
 			t.Errorf("after code %d there is another flow", code)
 		}
-		eventually(t, fmt.Sprint("the second error of code ", code, " is counted"), func() bool { return r.dgramStats().ICMPErrors == told })
+		testwait.Until(t, fmt.Sprint("the second error of code ", code, " is counted"), func() bool { return r.dgramStats().ICMPErrors == told })
 	}
 	r.e.Close()
 	for {
@@ -120,7 +121,7 @@ func TestRunThatFailsAnywayBlamesNoRoute(t *testing.T) {
 	r.k.Fail(testkernel.SendRun, sys.EINVAL, 2)
 	r.k.Fail(testkernel.SendBatch, sys.EINVAL, 20)
 	sendRun(t, c, l.Addr().AddrPort, texts...)
-	eventually(t, "all are dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropFailed) == 20 })
+	testwait.Until(t, "all are dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropFailed) == 20 })
 	r.k.Heal()
 	sendRun(t, c, l.Addr().AddrPort, texts...)
 	for _, text := range texts {
@@ -140,7 +141,7 @@ func TestUnreachableForLong(t *testing.T) {
 	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{OnUnreachable: UnreachableIgnore}}, &up)
 	r.k.Fail(testkernel.Send, sys.EHOSTUNREACH, -1)
 	tellGram(t, c, l.Addr(), "lost")
-	eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropUnreachable) == 1 })
+	testwait.Until(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropUnreachable) == 1 })
 	r.k.Heal()
 	tellGram(t, c, l.Addr(), "arrives")
 	hearGram(t, s, "arrives")
@@ -187,7 +188,7 @@ func TestHeldDatagramMeetsError(t *testing.T) {
 	from := hearGram(t, s, "one")
 	r.k.Fail(testkernel.Send, sys.EAGAIN, -1)
 	tellGram(t, c, l.Addr(), "two")
-	eventually(t, "the second one is held", func() bool { return r.dgramStats().BytesHeld > 0 })
+	testwait.Until(t, "the second one is held", func() bool { return r.dgramStats().BytesHeld > 0 })
 	release := holdLoop(r)
 	r.k.Heal()
 	r.k.Fail(testkernel.Send, sys.ECONNREFUSED, 1)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -51,7 +52,7 @@ func TestFlowsInUseKeepTheirPlaces(t *testing.T) {
 			askGram(t, old[i], l.Addr(), fmt.Sprint("old ", i, " ", n))
 		}
 	}
-	eventually(t, "all are read", func() bool { return r.dgramStats().Dropped.Get(stats.DropNoRoom) == 10*places })
+	testwait.Until(t, "all are read", func() bool { return r.dgramStats().Dropped.Get(stats.DropNoRoom) == 10*places })
 	if s := r.dgramStats(); s.Begun != places {
 		t.Errorf("%d flows began, for %d places", s.Begun, places)
 	}
@@ -97,7 +98,7 @@ func TestFlowsWithOneAnswer(t *testing.T) {
 // waitIdle waits until no flow of the rig's only loop is in use that was answered and whose client is not verified.
 func (r *rig) waitIdle() {
 	d := r.e.datagrams.all[0]
-	eventually(r.t, "the flows with an answer are idle", func() (idle bool) {
+	testwait.Until(r.t, "the flows with an answer are idle", func() (idle bool) {
 		r.e.loops[0].Ask(func() { idle = d.answered.newest == nil || !d.inUse(d.answered.newest) })
 		return idle
 	})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/hold"
 	"github.com/penstock/penstock/relay/stats"
 )
@@ -188,7 +189,7 @@ func TestBuiltInDatagramFlowsOutliveProcess(t *testing.T) {
 				if upstream == "echo:" {
 					c.hear(t, to, "text")
 				}
-				eventually(t, "the flow is kept", func() bool { n := stats(); return n.Kept == 1 && n.BytesRead > before })
+				testwait.Until(t, "the flow is kept", func() bool { n := stats(); return n.Kept == 1 && n.BytesRead > before })
 				stats() // the turn in which it was read has ended
 				p.kill()
 				if p = k.start(o); p.Restored.Flows != 1 {
@@ -412,7 +413,7 @@ func TestDatagramLoadOutlivesKills(t *testing.T) {
 				// A flow in whose turn two processes died one after the other is not restored. So each has a good turn.
 				for _, c := range all {
 					sent := c.sent.Load()
-					eventually(t, "an answer of the new process", func() bool { return c.heard.Load() > sent })
+					testwait.Until(t, "an answer of the new process", func() bool { return c.heard.Load() > sent })
 				}
 			}
 			close(stop)

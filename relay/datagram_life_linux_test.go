@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/overload"
 	"github.com/penstock/penstock/relay/stats"
 )
@@ -81,7 +82,7 @@ func TestEviction(t *testing.T) {
 	askGram(t, cs[1], l.Addr(), "1")
 	up.Store(&mute)
 	tellGram(t, cs[2], l.Addr(), "2")
-	eventually(t, "three flows", func() bool { return r.dgramStats().Flows == 3 })
+	testwait.Until(t, "three flows", func() bool { return r.dgramStats().Flows == 3 })
 	up.Store(echo)
 	time.Sleep(max(leastPatience, 2*time.Since(start)) + 2*tick)
 	askGram(t, cs[3], l.Addr(), "3")
@@ -152,7 +153,7 @@ func TestUnreachable(t *testing.T) {
 			switch policy {
 			case UnreachableNext:
 				tellGram(t, c, l.Addr(), "lost")
-				eventually(t, "an ICMP error", func() bool { return r.dgramStats().ICMPErrors == 1 })
+				testwait.Until(t, "an ICMP error", func() bool { return r.dgramStats().ICMPErrors == 1 })
 				askGram(t, c, l.Addr(), "by the second")
 				r.e.Close()
 				if rec := r.expect(CauseClosed); rec.Attempts != 2 || rec.Upstream != *second {
@@ -165,7 +166,7 @@ func TestUnreachable(t *testing.T) {
 				}
 			case UnreachableIgnore:
 				tellGram(t, c, l.Addr(), "lost")
-				eventually(t, "an ICMP error", func() bool { return r.dgramStats().ICMPErrors == 1 })
+				testwait.Until(t, "an ICMP error", func() bool { return r.dgramStats().ICMPErrors == 1 })
 			}
 			if policy == UnreachableNext {
 				return
@@ -333,11 +334,11 @@ func TestFullUpstreamDelaysNobodyElse(t *testing.T) {
 			askGram(t, other, b.Addr(), text)
 		}
 	}
-	eventually(t, "all is read", func() bool { return r.dgramStats().BytesHeld > 0 })
+	testwait.Until(t, "all is read", func() bool { return r.dgramStats().BytesHeld > 0 })
 	for _, text := range texts {
 		hearGram(t, s, text)
 	}
-	eventually(t, "nothing is held", func() bool { return r.dgramStats().BytesHeld == 0 })
+	testwait.Until(t, "nothing is held", func() bool { return r.dgramStats().BytesHeld == 0 })
 	if n := r.dgramStats().Dropped; n.Total() != 0 {
 		t.Errorf("dropped %v", n)
 	}
@@ -355,7 +356,7 @@ func TestHoldIsBounded(t *testing.T) {
 	for range 50 {
 		tellGram(t, c, l.Addr(), string(big))
 	}
-	eventually(t, "the hold is full", func() bool { return r.dgramStats().Dropped.Get(stats.DropFull) > 0 && r.dgramStats().Received == 50 })
+	testwait.Until(t, "the hold is full", func() bool { return r.dgramStats().Dropped.Get(stats.DropFull) > 0 && r.dgramStats().Received == 50 })
 	if ab := list(r.e)[0].Up; ab.Held == 0 || ab.BytesDropped() != 10_000*r.dgramStats().Dropped.Get(stats.DropFull) {
 		t.Errorf("%d bytes wait and %d are dropped: %+v", ab.Held, ab.BytesDropped(), r.dgramStats().Dropped)
 	}
@@ -378,7 +379,7 @@ func TestOverloadHoldsNoDatagrams(t *testing.T) {
 	for range 50 {
 		tellGram(t, c, l.Addr(), text)
 	}
-	eventually(t, "the rest is dropped", func() bool {
+	testwait.Until(t, "the rest is dropped", func() bool {
 		d := r.dgramStats()
 		return d.Dropped.Get(stats.DropFull) > 0 && d.Sent+d.Dropped.Get(stats.DropFull) == 50
 	})
@@ -416,7 +417,7 @@ func TestSendErrors(t *testing.T) {
 			askGram(t, c, l.Addr(), "first")
 			r.k.Fail(testkernel.SendBatch, errno, 1) // a reply
 			tellGram(t, c, l.Addr(), "its reply is lost")
-			eventually(t, "it is counted", func() bool { return r.dgramStats().Dropped.Get(why) == 1 })
+			testwait.Until(t, "it is counted", func() bool { return r.dgramStats().Dropped.Get(why) == 1 })
 			askGram(t, c, l.Addr(), "between")
 			if !slices.Contains([]stats.Drop{stats.DropUnreachable}, why) {
 				times := 1
@@ -425,7 +426,7 @@ func TestSendErrors(t *testing.T) {
 				}
 				r.k.Fail(testkernel.Send, errno, times)
 				tellGram(t, c, l.Addr(), "lost itself")
-				eventually(t, "it is counted", func() bool { return r.dgramStats().Dropped.Get(why) == 2 })
+				testwait.Until(t, "it is counted", func() bool { return r.dgramStats().Dropped.Get(why) == 2 })
 			}
 			askGram(t, c, l.Addr(), "last")
 		})
@@ -442,11 +443,11 @@ func TestSendNotPermitted(t *testing.T) {
 			askGram(t, c, l.Addr(), "first")
 			r.k.Fail(testkernel.SendBatch, errno, 1) // a reply
 			tellGram(t, c, l.Addr(), "its reply is lost")
-			eventually(t, "it is counted", func() bool { return r.dgramStats().Dropped.Get(stats.DropNotPermitted) == 1 })
+			testwait.Until(t, "it is counted", func() bool { return r.dgramStats().Dropped.Get(stats.DropNotPermitted) == 1 })
 			if errno == sys.EPERM { // a path's permissions are asked for when the upstream is connected
 				r.k.Fail(testkernel.Send, errno, 1)
 				tellGram(t, c, l.Addr(), "lost itself")
-				eventually(t, "it is counted", func() bool { return r.dgramStats().Dropped.Get(stats.DropNotPermitted) == 2 })
+				testwait.Until(t, "it is counted", func() bool { return r.dgramStats().Dropped.Get(stats.DropNotPermitted) == 2 })
 			}
 			askGram(t, c, l.Addr(), "last")
 		})
@@ -463,7 +464,7 @@ func TestUnnamedClient(t *testing.T) {
 	}
 	defer c.Close()
 	c.Write([]byte("hello"))
-	eventually(t, "the reply is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropNoReturn) == 1 })
+	testwait.Until(t, "the reply is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropNoReturn) == 1 })
 }
 
 // Kernel drops are in Stats: the loop stands still while more comes than the socket holds.
@@ -483,7 +484,7 @@ func TestKernelDrops(t *testing.T) {
 		tellGram(t, c, l.Addr(), "more")
 	}
 	close(leave)
-	eventually(t, "all are accounted for", func() bool {
+	testwait.Until(t, "all are accounted for", func() bool {
 		s := r.dgramStats()
 		return s.Lost > 0 && s.Received/2+s.Lost == n+1
 	})

@@ -7,6 +7,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A flow that goes on to an upstream of another kind sends each datagram for
@@ -71,17 +72,17 @@ func TestMoveWithDatagramsHeld(t *testing.T) {
 			for _, text := range []string{"held one", "held two"} {
 				tellGram(t, c, l.Addr(), text)
 			}
-			eventually(t, "both are read", func() bool { return r.dgramStats().Received == 3 })
+			testwait.Until(t, "both are read", func() bool { return r.dgramStats().Received == 3 })
 			const portUnreachable = 3
 			icmpError(t, raw, portUnreachable, from, a.LocalAddr().(*net.UDPAddr))
-			eventually(t, "the error is noticed", func() bool { return r.dgramStats().ICMPErrors >= 1 })
+			testwait.Until(t, "the error is noticed", func() bool { return r.dgramStats().ICMPErrors >= 1 })
 			r.k.Heal()
 			for _, text := range []string{"held one", "held two"} {
 				hearGram(t, b, text)
 			}
 			tellGram(t, c, l.Addr(), "three")
 			hearGram(t, b, "three")
-			eventually(t, "nothing is held", func() bool { return r.dgramStats().BytesHeld == 0 })
+			testwait.Until(t, "nothing is held", func() bool { return r.dgramStats().BytesHeld == 0 })
 		})
 	}
 }
@@ -108,7 +109,7 @@ func TestKernelDropsOfTheNextUpstream(t *testing.T) {
 			sent++
 		}
 		release()
-		eventually(t, "all are accounted for", func() bool {
+		testwait.Until(t, "all are accounted for", func() bool {
 			tellGram(t, up, back, "another, which tells of those before it")
 			sent++
 			s := r.dgramStats()

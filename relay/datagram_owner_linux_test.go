@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // owned is a load of many clients whose every byte names its owner. All of a
@@ -137,7 +138,7 @@ func (o *owned) run(rounds int) {
 			})
 		})
 	}
-	eventually(t, "every datagram that was sent has come", func() bool {
+	testwait.Until(t, "every datagram that was sent has come", func() bool {
 		up, down := int64(0), int64(0)
 		r.e.Flows(func(fs []FlowInfo) bool {
 			for i := range fs {
@@ -171,7 +172,7 @@ func (o *owned) round(release func(), network string, send func(tell *sync.WaitG
 	release()
 	tell.Wait()
 	last := int64(-1)
-	eventually(o.t, "the round is over", func() bool {
+	testwait.Until(o.t, "the round is over", func() bool {
 		s := o.r.dgramStats()
 		quiet := s.Received == last && s.BytesHeld == 0
 		last = s.Received

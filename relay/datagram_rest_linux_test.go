@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -118,7 +119,7 @@ func TestWhatRests(t *testing.T) {
 			if c.sends {
 				hearGram(t, s, "question")
 			} else {
-				eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropFiltered) == 1 })
+				testwait.Until(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropFiltered) == 1 })
 			}
 			time.Sleep(c.silence)
 			killOne(t, r, CauseKilled)
@@ -154,7 +155,7 @@ func TestRestEnds(t *testing.T) {
 	closed := r.k.Count(testkernel.Close)
 	askGram(t, packetSocket(t, "udp4"), l.Addr(), "x")
 	r.expect(CauseAnswered)
-	eventually(t, "the socket is closed", func() bool { return r.k.Count(testkernel.Close) > closed })
+	testwait.Until(t, "the socket is closed", func() bool { return r.k.Count(testkernel.Close) > closed })
 	if took := time.Since(start); took < r.e.datagrams.restTime {
 		t.Errorf("it rested for %v", took)
 	}
@@ -275,7 +276,7 @@ func TestSlowUpstreamBesideAFlood(t *testing.T) {
 			for range 2 * most {
 				tellGram(t, packetSocket(t, "udp4"), flood.Addr(), "flood")
 			}
-			eventually(t, "the flood is read", func() bool {
+			testwait.Until(t, "the flood is read", func() bool {
 				s := r.dgramStats()
 				return s.Begun+s.Dropped.Get(stats.DropNoRoom) == 3*most+slow
 			})

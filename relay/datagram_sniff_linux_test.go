@@ -13,6 +13,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/overload"
 	"github.com/penstock/penstock/relay/stats"
 )
@@ -105,7 +106,7 @@ func TestDatagramSniff(t *testing.T) {
 			tellGram(t, c, l.Addr(), "first")
 			tellGram(t, c, l.Addr(), "")
 			tellGram(t, c, l.Addr(), "third")
-			eventually(t, "three are held", func() bool { return r.dgramStats().Received == 3 })
+			testwait.Until(t, "three are held", func() bool { return r.dgramStats().Received == 3 })
 			r.e.Flows(func(all []FlowInfo) bool {
 				for _, i := range all {
 					if i.State != stats.StateSniffing || !i.Datagram || i.Up.Held != 10 || i.Upstream.Network != 0 || i.Attempts != 0 || i.Up.Read != 10 || i.Up.Written != 0 {
@@ -216,7 +217,7 @@ func TestDatagramSniffRefuses(t *testing.T) {
 			conn := packetSocket(t, "udp4")
 			for i, text := range c.texts {
 				tellGram(t, conn, l.Addr(), text)
-				eventually(t, "it is read", func() bool { return r.dgramStats().Received == int64(i+1) })
+				testwait.Until(t, "it is read", func() bool { return r.dgramStats().Received == int64(i+1) })
 				if c.next != SniffMore {
 					break
 				}
@@ -267,9 +268,9 @@ func TestDatagramSniffEvicted(t *testing.T) {
 	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Hooks: s.hooks(t)})
 	a, b, c := packetSocket(t, "udp4"), packetSocket(t, "udp4"), packetSocket(t, "udp4")
 	tellGram(t, a, l.Addr(), "to mute")
-	eventually(t, "one is sent", func() bool { return r.dgramStats().Sent == 1 })
+	testwait.Until(t, "one is sent", func() bool { return r.dgramStats().Sent == 1 })
 	tellGram(t, b, l.Addr(), "undecided")
-	eventually(t, "two are read", func() bool { return r.dgramStats().Received == 2 })
+	testwait.Until(t, "two are read", func() bool { return r.dgramStats().Received == 2 })
 	began := time.Now()
 	for time.Since(began) < patience { // until neither is in use
 		tellGram(t, c, l.Addr(), "to echo")
@@ -307,7 +308,7 @@ func TestDatagramSniffMemory(t *testing.T) {
 		}
 		tellGram(t, clients[sent%2], l.Addr(), text)
 		sent++
-		eventually(t, "it is read", func() bool { return r.dgramStats().Received == sent })
+		testwait.Until(t, "it is read", func() bool { return r.dgramStats().Received == sent })
 	}
 	if n := r.dgramStats().BytesHeld; n > sniffTotal || n < sniffTotal/2 {
 		t.Errorf("%d bytes are held", n)
@@ -333,7 +334,7 @@ func TestDatagramSniffMemory(t *testing.T) {
 			got++
 		}
 	}
-	eventually(t, "nothing is held", func() bool { return r.dgramStats().BytesHeld == 0 })
+	testwait.Until(t, "nothing is held", func() bool { return r.dgramStats().BytesHeld == 0 })
 	if d := r.dgramStats(); d.Sent != int64(got)+2 || d.Sent+d.Dropped.Total() != sent+2 {
 		t.Errorf("%d arrived of %d; %+v", got, sent, d)
 	}
@@ -364,7 +365,7 @@ func TestDatagramSniffWhenMemoryIsShort(t *testing.T) {
 	r.e.Overload().Set(overload.State{HoldLess: true})
 	c := packetSocket(t, "udp4")
 	tellGram(t, c, l.Addr(), "first")
-	eventually(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropFull) == 1 })
+	testwait.Until(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropFull) == 1 })
 	askGram(t, c, l.Addr(), "to echo")
 	s.saw(t, c, "first", "to echo")
 }
@@ -376,7 +377,7 @@ func TestDatagramSniffWithoutDescriptor(t *testing.T) {
 	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Hooks: s.hooks(t)})
 	c := packetSocket(t, "udp4")
 	tellGram(t, c, l.Addr(), "first")
-	eventually(t, "it is read", func() bool { return r.dgramStats().Received == 1 })
+	testwait.Until(t, "it is read", func() bool { return r.dgramStats().Received == 1 })
 	r.k.Fail(testkernel.Datagram, sys.EMFILE, -1)
 	tellGram(t, c, l.Addr(), "to echo")
 	rec := r.expect(CauseNoDescriptors)
@@ -395,7 +396,7 @@ func TestDatagramSniffEnds(t *testing.T) {
 			s := &sniffed{most: 100, patience: time.Minute}
 			l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Hooks: s.hooks(t)})
 			tellGram(t, packetSocket(t, "udp4"), l.Addr(), "first")
-			eventually(t, "it is read", func() bool { return r.dgramStats().Received == 1 })
+			testwait.Until(t, "it is read", func() bool { return r.dgramStats().Received == 1 })
 			switch what {
 			case "engine":
 				r.e.Close()
@@ -499,7 +500,7 @@ func TestDatagramSniffOutlivesProcess(t *testing.T) {
 	all[0].hear(t, p.addrs[0], enough+"!")
 	all[1].tell(t, p.addrs[0], "first")
 	k.expect(holdFlow, 1)
-	eventually(t, "both flows", func() bool { s := p.ask("stats").Stats; return s.Flows() == 2 })
+	testwait.Until(t, "both flows", func() bool { s := p.ask("stats").Stats; return s.Flows() == 2 })
 	p.kill()
 	p = k.start(o)
 	if p.Restored.Flows != 1 || p.Restored.TotalLost() != 0 {
@@ -513,7 +514,7 @@ func TestDatagramSniffOutlivesProcess(t *testing.T) {
 	k.expect(holdFlow, 2)
 	third := gramClients(t, "udp4", 3)[2]
 	third.tell(t, p.addrs[0], "first")
-	eventually(t, "three flows", func() bool { s := p.ask("stats").Stats; return s.Flows() == 3 })
+	testwait.Until(t, "three flows", func() bool { s := p.ask("stats").Stats; return s.Flows() == 3 })
 	p.ask("handover")
 	rec := <-p.records
 	if rec.Cause != CauseCrashed || rec.Up.DatagramsDropped != 1 {

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // Drain takes nobody new, and returns when the last flow has ended by itself.
@@ -43,7 +44,7 @@ func drainWithFlow(t *testing.T, r *rig, a, b net.Conn) {
 	say(t, a, b, "hello")
 	ended := make(chan error, 1)
 	go func() { ended <- r.e.Drain(context.Background()) }()
-	eventually(t, "the listener closes", func() bool {
+	testwait.Until(t, "the listener closes", func() bool {
 		c, err := net.Dial(a.RemoteAddr().Network(), a.RemoteAddr().String())
 		if err == nil {
 			c.Close()
@@ -141,7 +142,7 @@ func TestCloseInTraffic(t *testing.T) {
 			hole, _ := fullQueue(t, "tcp4")
 			dial(t, r.listen("tcp4", ListenConfig{}, hole))
 		}
-		eventually(t, "all are flows", func() bool { s := r.e.Stats(); return s.Flows() == flows+3 })
+		testwait.Until(t, "all are flows", func() bool { s := r.e.Stats(); return s.Flows() == flows+3 })
 		time.Sleep(30 * time.Millisecond)
 		var closers sync.WaitGroup
 		errs := make(chan error, 3)
@@ -270,7 +271,7 @@ func TestDrainWaitsForRecords(t *testing.T) {
 	<-entered[1] // the second loop answers nobody
 	drained := make(chan error, 1)
 	go func() { drained <- r.e.Drain(context.Background()) }()
-	eventually(t, "the first loop is asked, and then the second", func() bool {
+	testwait.Until(t, "the first loop is asked, and then the second", func() bool {
 		return r.e.loops[1].Unread() > 0
 	})
 	r.e.loops[0].Ask(func() {}) // it has answered
@@ -295,7 +296,7 @@ func TestStatsAfterClose(t *testing.T) {
 	r := newRig(t, Config{Loops: 2})
 	a, _ := r.flow("tcp4", "tcp4", ListenConfig{})
 	io.WriteString(a, "hello")
-	eventually(t, "the bytes are counted", func() bool { s := r.e.Stats(); return s.Total().BytesWritten == 5 })
+	testwait.Until(t, "the bytes are counted", func() bool { s := r.e.Stats(); return s.Total().BytesWritten == 5 })
 	r.e.Close()
 	r.expect(CauseClosed)
 	var wg sync.WaitGroup
@@ -323,7 +324,7 @@ func TestDrainWithClosingPort(t *testing.T) {
 	<-entered
 	drained := make(chan error, 1)
 	go func() { drained <- r.e.Drain(context.Background()) }()
-	eventually(t, "the loop is asked both", func() bool {
+	testwait.Until(t, "the loop is asked both", func() bool {
 		return l.Unread() == 2
 	})
 	close(leave)
@@ -345,7 +346,7 @@ func TestDrainEndsClosingPorts(t *testing.T) {
 	ln := r.listen("unix", ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return nil }}})
 	r.k.Fail(testkernel.Accept, sys.EMFILE, -1)
 	dial(t, ln)
-	eventually(t, "the listener rests", func() bool { s := r.e.Stats(); return s.LoopsPaused == 1 })
+	testwait.Until(t, "the listener rests", func() bool { s := r.e.Stats(); return s.LoopsPaused == 1 })
 	ctx, cancel := context.WithCancel(t.Context())
 	drained := make(chan error, 1)
 	go func() { drained <- r.e.Drain(ctx) }()
@@ -353,7 +354,7 @@ func TestDrainEndsClosingPorts(t *testing.T) {
 		streams.loop.Ask(func() { n = len(streams.closingPorts) })
 		return n
 	}
-	eventually(t, "the listener is to close", func() bool { return closing() == 1 })
+	testwait.Until(t, "the listener is to close", func() bool { return closing() == 1 })
 	cancel()
 	if err := <-drained; !errors.Is(err, context.Canceled) {
 		t.Error(err)

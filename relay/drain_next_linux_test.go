@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // What an engine that drains leaves to the next process: whoever is new is served by one of the two, or is told at once that
@@ -62,7 +63,7 @@ func TestDrainLeavesTCPToNextProcess(t *testing.T) {
 	time.Sleep(10 * time.Millisecond)
 	drained := make(chan error, 1)
 	go func() { drained <- r.e.Drain(context.Background()) }()
-	eventually(t, "the listeners have closed", func() bool { return len(r.listening()) == 0 })
+	testwait.Until(t, "the listeners have closed", func() bool { return len(r.listening()) == 0 })
 	close(stop)
 	wg.Wait()
 	say(t, old, old, "it goes on")
@@ -93,7 +94,7 @@ func TestDrainLeavesPathToNextProcess(t *testing.T) {
 		say(t, old, old, "hello")
 		drained := make(chan error, 1)
 		go func() { drained <- r.e.Drain(context.Background()) }()
-		eventually(t, "new clients are told that nobody is there", func() bool {
+		testwait.Until(t, "new clients are told that nobody is there", func() bool {
 			c, err := net.Dial("unix", l.Addr().Path)
 			if err == nil {
 				c.Close()
@@ -105,7 +106,7 @@ func TestDrainLeavesPathToNextProcess(t *testing.T) {
 		}
 		c := dial(t, l)
 		io.WriteString(c, "to the next")
-		eventually(t, "it is served", func() bool { s := s.e.Stats(); return s.Total().BytesRead == 11 })
+		testwait.Until(t, "it is served", func() bool { s := s.e.Stats(); return s.Total().BytesRead == 11 })
 		c.Close()
 		say(t, old, old, "it goes on")
 		old.Close()
@@ -134,7 +135,7 @@ func TestDrainLeavesPathToNextProcess(t *testing.T) {
 		ask("hello")
 		go r.e.Drain(t.Context())
 		c := packetSocket(t, "unixgram")
-		eventually(t, "new clients are told that nobody is there", func() bool {
+		testwait.Until(t, "new clients are told that nobody is there", func() bool {
 			_, err := c.WriteTo([]byte("hello"), gramNet(l.Addr()))
 			return errors.Is(err, syscall.ENOENT)
 		})
@@ -196,7 +197,7 @@ func TestDrainServesWhereNobodyElseCan(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			drained := make(chan error, 1)
 			go func() { drained <- r.e.Drain(ctx) }()
-			eventually(t, "the engine drains", func() bool { return r.e.stopping.Load() })
+			testwait.Until(t, "the engine drains", func() bool { return r.e.stopping.Load() })
 			for range 40 {
 				ask(packetSocket(t, network), "one ", "hello")
 			}
@@ -239,7 +240,7 @@ func TestDrainLeavesQueueToNextProcess(t *testing.T) {
 			say(t, old, old, "hello")
 			drained := make(chan error, 1)
 			go func() { drained <- r.e.Drain(context.Background()) }()
-			eventually(t, "the listeners have closed", func() bool { return len(r.listening()) == 0 })
+			testwait.Until(t, "the listeners have closed", func() bool { return len(r.listening()) == 0 })
 			var queue []net.Conn
 			for range 20 {
 				c := testnet.Dial(t, manager.Addr())

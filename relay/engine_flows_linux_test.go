@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -106,7 +107,7 @@ func TestFlowsConnecting(t *testing.T) {
 	r := newRig(t, Config{Loops: 1})
 	up, _ := fullQueue(t, "unix")
 	dial(t, r.listen("tcp4", ListenConfig{Timeouts: Timeouts{Connect: patience}}, up))
-	eventually(t, "the flow is there", func() bool { return len(list(r.e)) == 1 })
+	testwait.Until(t, "the flow is there", func() bool { return len(list(r.e)) == 1 })
 	if i := list(r.e)[0]; i.State != stats.StateConnecting || i.Upstream != *up {
 		t.Errorf("%+v", i)
 	}
@@ -157,7 +158,7 @@ func TestFlowsStopNoLoop(t *testing.T) {
 	r := newRig(t, Config{Loops: 1})
 	crowd(t, r.listen("unix", ListenConfig{}, &Addr{Network: Discard}), n)
 	a := dial(t, r.listen("tcp4", ListenConfig{}, echoServer(t, "tcp4")))
-	eventually(t, "all are there", func() bool { s := r.e.Stats(); return s.Flows() == n+1 })
+	testwait.Until(t, "all are there", func() bool { s := r.e.Stats(); return s.Flows() == n+1 })
 	slices, ids := 0, make(map[uint64]bool)
 	r.e.Flows(func(infos []FlowInfo) bool {
 		slices++
@@ -228,7 +229,7 @@ func TestBusy(t *testing.T) {
 	}}}, echoServer(t, "tcp4"))
 	a := dial(t, l)
 	say(t, a, a, "hello")
-	eventually(t, "the turn counts", func() bool {
+	testwait.Until(t, "the turn counts", func() bool {
 		s := r.e.Stats().Loops[0]
 		return s.Busy >= nap && s.LongestTurn >= nap
 	})
@@ -354,7 +355,7 @@ func TestFlowHeld(t *testing.T) {
 				}
 			}
 		}()
-		eventually(t, "bytes are held: "+name, func() bool {
+		testwait.Until(t, "bytes are held: "+name, func() bool {
 			held, read, written := c.held(&list(r.e)[0])
 			return held > 0 && held == read-written
 		})
@@ -370,7 +371,7 @@ func TestFlowQueued(t *testing.T) {
 	r := newRig(t, Config{})
 	dial(t, r.listen("tcp4", ListenConfig{Hooks: Hooks{Upstream: func(f *Flow, _ int) *Addr { f.Queue(); return nil }}}))
 	var id uint64
-	eventually(t, "it is queued", func() bool {
+	testwait.Until(t, "it is queued", func() bool {
 		infos := list(r.e)
 		if len(infos) == 0 || infos[0].State != stats.StateQueued {
 			return false
@@ -380,7 +381,7 @@ func TestFlowQueued(t *testing.T) {
 	})
 	last := time.Duration(0)
 	for range 2 {
-		eventually(t, "it has waited for longer", func() bool {
+		testwait.Until(t, "it has waited for longer", func() bool {
 			d, ok := r.e.Flow(id)
 			longer := ok && d.Queued > last && d.Queued <= d.Duration
 			last = d.Queued

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 func contextFor(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {
@@ -28,7 +30,7 @@ func TestDrainTogether(t *testing.T) {
 	for range drains {
 		go func() { ended <- r.e.Drain(ctx) }()
 	}
-	eventually(t, "the engine drains", r.e.stopping.Load)
+	testwait.Until(t, "the engine drains", r.e.stopping.Load)
 	time.Sleep(20 * time.Millisecond) // most of them wait by now
 	a.Close()
 	b.Close()
@@ -106,7 +108,7 @@ func TestInHook(t *testing.T) {
 			if rec := r.record(); hook != "done" && rec.Cause != CauseKilled {
 				t.Errorf("%+v", rec)
 			}
-			eventually(t, "the listener is closed", func() bool {
+			testwait.Until(t, "the listener is closed", func() bool {
 				c, err := net.Dial("tcp4", l.Addr().AddrPort.String())
 				if err == nil {
 					c.Close()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/overload"
 	"github.com/penstock/penstock/relay/stats"
 )
@@ -60,10 +61,10 @@ func TestShedStalled(t *testing.T) {
 	for range stalled {
 		r.stall(t, l, s)
 	}
-	eventually(t, "all of them hold bytes", func() bool { return r.blocked() == stalled })
+	testwait.Until(t, "all of them hold bytes", func() bool { return r.blocked() == stalled })
 	big := newServer(t, "tcp4")
 	a, _ := r.stall(t, r.listen("tcp4", ListenConfig{Socket: SocketOptions{RecvBuffer: 2 << 20, SendBuffer: 1 << 20}}, big.addr), big)
-	eventually(t, "it holds bytes, too", func() bool { return r.blocked() == stalled+1 })
+	testwait.Until(t, "it holds bytes, too", func() bool { return r.blocked() == stalled+1 })
 	for n := range stalled + 1 {
 		say(t, ping, pong, "busy")
 		got := r.e.Overload().Shed(overload.Shedding{Bytes: 1})
@@ -91,7 +92,7 @@ func TestShedSparesWhatMoves(t *testing.T) {
 	r := newRig(t, Config{Loops: 1, MaxPipes: -1})
 	l, s := r.overloadListen(t)
 	_, b := r.stall(t, l, s)
-	eventually(t, "it holds bytes", func() bool { return r.blocked() == 1 })
+	testwait.Until(t, "it holds bytes", func() bool { return r.blocked() == 1 })
 	for _, idle := range []bool{false, true} {
 		if got := r.e.Overload().Shed(overload.Shedding{Idle: idle, Bytes: 1, Quiet: time.Hour}); got.Flows != 0 {
 			t.Errorf("idle %v: %+v", idle, got)
@@ -114,7 +115,7 @@ func TestShedSparesWhatMoves(t *testing.T) {
 	was := r.e.Stats()
 	written := was.Total().BytesWritten
 	go testnet.Play(b, testnet.Script{Discard: true})
-	eventually(t, "something moves", func() bool {
+	testwait.Until(t, "something moves", func() bool {
 		now := r.e.Stats()
 		return now.Total().BytesWritten > written
 	})
@@ -131,7 +132,7 @@ func TestShedSparesWhatTheKernelSends(t *testing.T) {
 	r.stall(t, l, s)
 	idle := dial(t, l)
 	say(t, idle, s.accept(t), "hello")
-	eventually(t, "one holds bytes", func() bool { return r.blocked() == 1 })
+	testwait.Until(t, "one holds bytes", func() bool { return r.blocked() == 1 })
 	loop := r.e.loops[0]
 	loop.Ask(func() {
 		loop.Start = loop.Start.Add(-3 * long) // of its clock
@@ -209,7 +210,7 @@ func TestOverloadNoStreams(t *testing.T) {
 			for range 10 {
 				queued = append(queued, dial(t, l))
 			}
-			eventually(t, "a loop rests", func() bool { return r.e.Stats().LoopsPaused > 0 })
+			testwait.Until(t, "a loop rests", func() bool { return r.e.Stats().LoopsPaused > 0 })
 			say(t, a, b, "it goes on")
 			if s := r.e.Stats(); s.Total().Accepted != 1 || s.Descriptors.LoopsPaused != 0 {
 				t.Errorf("%d clients were accepted, want 1; %d loops wait for descriptors", s.Total().Accepted, s.Descriptors.LoopsPaused)
@@ -221,7 +222,7 @@ func TestOverloadNoStreams(t *testing.T) {
 			for range queued {
 				hear(t, s.accept(t), "me")
 			}
-			eventually(t, "no loop rests", func() bool { return r.e.Stats().LoopsPaused == 0 })
+			testwait.Until(t, "no loop rests", func() bool { return r.e.Stats().LoopsPaused == 0 })
 		})
 	}
 }
@@ -234,7 +235,7 @@ func TestOverloadNoDatagramFlows(t *testing.T) {
 	askGram(t, old, l.Addr(), "first")
 	r.e.Overload().Set(overload.State{NoDatagramFlows: true})
 	tellGram(t, young, l.Addr(), "me")
-	eventually(t, "it is dropped", func() bool { d := r.dgramStats(); return d.Dropped.Get(stats.DropOverload) == 1 })
+	testwait.Until(t, "it is dropped", func() bool { d := r.dgramStats(); return d.Dropped.Get(stats.DropOverload) == 1 })
 	askGram(t, old, l.Addr(), "it goes on")
 	r.e.Overload().Set(overload.State{})
 	askGram(t, young, l.Addr(), "me again")
@@ -257,11 +258,11 @@ func testHoldLess(t *testing.T, o overload.State) {
 	r.e.Overload().Set(o)
 	if o.HoldMost > 0 {
 		r.stall(t, l, s)
-		eventually(t, "one holds much", func() bool { return r.blocked() == 1 })
+		testwait.Until(t, "one holds much", func() bool { return r.blocked() == 1 })
 	}
 	least := r.blocked() + 1
 	a, _ := r.stall(t, l, s)
-	eventually(t, "it holds bytes", func() bool { return r.blocked() == least })
+	testwait.Until(t, "it holds bytes", func() bool { return r.blocked() == least })
 	var user, pipes int64
 	r.e.onLoops(func(f *Flow) {
 		if f.Peer() == *fromNet(a.LocalAddr()) {
@@ -291,7 +292,7 @@ func TestTrim(t *testing.T) {
 	for range 3 {
 		r.stall(t, l, s)
 	}
-	eventually(t, "all of them hold bytes", func() bool { return r.blocked() == 3 })
+	testwait.Until(t, "all of them hold bytes", func() bool { return r.blocked() == 3 })
 	if got := r.e.Overload().Shed(overload.Shedding{Bytes: 1 << 40}); got.Flows != 3 {
 		t.Errorf("%+v, want 3 flows", got)
 	}
@@ -327,9 +328,9 @@ func TestMemoryUse(t *testing.T) {
 	for range 3 {
 		r.stall(t, l, s)
 	}
-	eventually(t, "all of them hold bytes", func() bool { return r.blocked() == 3 })
+	testwait.Until(t, "all of them hold bytes", func() bool { return r.blocked() == 3 })
 	// The loopback device copies nothing, so that at least the client's bytes are in the relay's socket.
-	eventually(t, "sockets hold something", func() bool { return r.e.Overload().MemoryUse().Sockets > 16<<10 })
+	testwait.Until(t, "sockets hold something", func() bool { return r.e.Overload().MemoryUse().Sockets > 16<<10 })
 }
 
 // A closed engine has nothing to shed, and answers.

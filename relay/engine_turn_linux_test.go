@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // perTurn counts how often something happens in one turn of a loop.
@@ -34,7 +35,7 @@ func (p *perTurn) add(l *loop.Loop) {
 // want waits until it has happened n times, at most so often in one turn, and starts anew.
 func (p *perTurn) want(t *testing.T, n, most int) {
 	t.Helper()
-	eventually(t, "all of it", func() bool {
+	testwait.Until(t, "all of it", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.together >= n
@@ -103,7 +104,7 @@ func TestTurnsAreBounded(t *testing.T) {
 	connect(ln, flows)
 	closed := make(chan error)
 	go func() { closed <- ln.Close() }()
-	eventually(t, "the loop is asked to close it", func() bool {
+	testwait.Until(t, "the loop is asked to close it", func() bool {
 		return l.Unread() > 0
 	})
 	release()
@@ -218,7 +219,7 @@ func TestCloseWithoutDescriptors(t *testing.T) {
 						ended <- l.Close()
 					}
 				}()
-				eventually(t, "the listener closes", func() bool {
+				testwait.Until(t, "the listener closes", func() bool {
 					c, err := net.Dial(toNet(l.Addr()).Network(), toNet(l.Addr()).String())
 					if err == nil { // it waits with the others
 						clients = append(clients, c)

@@ -7,6 +7,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A hook's cause that no flow can have is replaced by one that names who ended the flow.
@@ -89,7 +91,7 @@ func TestEndlessTimeouts(t *testing.T) {
 					t.Fatalf("%d flows", n)
 				}
 			}
-			eventually(t, "the flow begins", func() bool { return r.e.flows() == 1 })
+			testwait.Until(t, "the flow begins", func() bool { return r.e.flows() == 1 })
 			outlast()
 			io.WriteString(a, "x")
 			ref := <-queued

@@ -18,6 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A full descriptor table rests the listeners: clients wait, and nothing spins.
@@ -72,7 +73,7 @@ func TestEndWakesListeners(t *testing.T) {
 				r.k.Fail(testkernel.Accept, sys.EMFILE, loops)
 				// Every loop rests, and one client waits at least.
 				var clients []net.Conn
-				eventually(t, "all loops rest", func() bool {
+				testwait.Until(t, "all loops rest", func() bool {
 					clients = append(clients, dial(t, l))
 					return r.e.streams.paused.loops.Load() == int32(loops)
 				})
@@ -270,7 +271,7 @@ func TestOtherFailures(t *testing.T) {
 				r.k.Fail(c.call, syscall.ETIMEDOUT, 1)
 				calls := r.k.Count(c.call)
 				a.Write([]byte("lost"))
-				eventually(t, "the failure", func() bool { return r.k.Count(c.call) > calls })
+				testwait.Until(t, "the failure", func() bool { return r.k.Count(c.call) > calls })
 				if c.call == testkernel.Send {
 					// What B had sent is delivered first.
 					io.WriteString(b, "last words")

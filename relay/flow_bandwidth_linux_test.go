@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -181,6 +182,6 @@ func TestDatagramBandwidth(t *testing.T) {
 	text := string(make([]byte, 1000))
 	for to, from := range map[Addr]net.PacketConn{l.Addr(): c, back: s} {
 		before := dropped()
-		eventually(t, "the share is used up", func() bool { tellGram(t, from, to, text); return dropped() > before })
+		testwait.Until(t, "the share is used up", func() bool { tellGram(t, from, to, text); return dropped() > before })
 	}
 }

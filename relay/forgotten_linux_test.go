@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // collect has the garbage collected until what must follow has happened.
 func collect(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	eventually(t, what, func() bool { runtime.GC(); return ok() })
+	testwait.Until(t, what, func() bool { runtime.GC(); return ok() })
 }
 
 func ended(e *core) bool {
@@ -123,7 +124,7 @@ func TestClosedIsCollected(t *testing.T) {
 				if c.upstream == Echo {
 					hear(t, conn, "hello")
 				} else {
-					eventually(t, "it has come", func() bool { return e.Stats().Total().BytesWritten == 5 })
+					testwait.Until(t, "it has come", func() bool { return e.Stats().Total().BytesWritten == 5 })
 				}
 				conn.Close()
 			}()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // childEnv carries the order to a child process: the listener's network, the
@@ -177,7 +178,7 @@ func gap(t *testing.T, network string, flows int, idle time.Duration) bool {
 		}
 	}
 	child.Signal(syscall.SIGSTOP)
-	eventually(t, "every thread of the child is stopped", func() bool { return stopped(child.Pid) })
+	testwait.Until(t, "every thread of the child is stopped", func() bool { return stopped(child.Pid) })
 	for i := range conns {
 		ask(i)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/hold"
 )
 
@@ -139,7 +140,7 @@ func TestListenerIsHeldLater(t *testing.T) {
 	c.Close()
 	b.Close()
 	h.set(false)
-	eventually(t, "it is held", func() bool { return h.count(holdListener) == 1 })
+	testwait.Until(t, "it is held", func() bool { return h.count(holdListener) == 1 })
 	for _, x := range h.of(holdListener) {
 		if x.Label != a.Addr().String() {
 			t.Errorf("held: %s, want %s", x.Label, a.Addr())

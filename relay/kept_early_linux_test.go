@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/hold"
 )
 
@@ -42,13 +43,13 @@ func TestHandOverQueued(t *testing.T) {
 	for _, c := range short {
 		c.Close()
 	}
-	eventually(t, "the short ones have ended", func() bool {
+	testwait.Until(t, "the short ones have ended", func() bool {
 		return proc.ask("stats").Stats.Flows() == relaying-early
 	})
 	for range early {
 		enter()
 	}
-	eventually(t, "the others are queued", func() bool {
+	testwait.Until(t, "the others are queued", func() bool {
 		return proc.ask("stats").Stats.Flows() == relaying
 	})
 	proc.ask("handover")
@@ -72,7 +73,7 @@ func TestHandOverEarlyWithoutEpoll(t *testing.T) {
 	o := keptOrder{Loops: 1, After: patience, Listen: []string{keptPlace(t, "unix")}, Upstream: upstream.String(), Sniff: 9}
 	proc := k.start(o)
 	testnet.Dial(t, toNet(proc.addrs[0]))
-	eventually(t, "the client is sniffed", func() bool { return proc.ask("stats").Stats.Flows() == 1 })
+	testwait.Until(t, "the client is sniffed", func() bool { return proc.ask("stats").Stats.Flows() == 1 })
 	proc.ask("handover")
 	proc.kill()
 	for _, x := range k.heldOf(holdFlow) {
@@ -108,7 +109,7 @@ func TestHandOverRetrying(t *testing.T) {
 				}
 			}
 			say("early")
-			eventually(t, "it is tried again", func() bool { return proc.ask("stats").Stats.Total().ConnectErrors >= attemptsAtOnce })
+			testwait.Until(t, "it is tried again", func() bool { return proc.ask("stats").Stats.Total().ConnectErrors >= attemptsAtOnce })
 			say(" and late")
 			proc.ask("handover")
 			proc.kill()
@@ -180,7 +181,7 @@ func TestHandOverReplied(t *testing.T) {
 			proc := k.start(o)
 			o.Listen = proc.urls()
 			c := testnet.Dial(t, toNet(proc.addrs[0]))
-			eventually(t, "the client is sniffed", func() bool { return proc.ask("stats").Stats.Flows() == 1 })
+			testwait.Until(t, "the client is sniffed", func() bool { return proc.ask("stats").Stats.Flows() == 1 })
 			for range replies {
 				io.WriteString(c, "?")
 				hear(t, c, "yes")
@@ -288,7 +289,7 @@ func TestHandOverUndeliveredPreface(t *testing.T) {
 	a := testnet.Dial(t, toNet(proc.addrs[0]))
 	b := (&server{Listener: l}).accept(t)
 	io.WriteString(a, "and then the client")
-	eventually(t, "the upstream is connected", func() bool { return proc.ask("stats").Stats.Total().Connects == 1 })
+	testwait.Until(t, "the upstream is connected", func() bool { return proc.ask("stats").Stats.Total().Connects == 1 })
 	for range 2 {
 		proc.ask("handover")
 		proc.kill()

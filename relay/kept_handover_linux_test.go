@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // All flows go on in the next process after a planned change, also those that are not settled.
@@ -83,7 +84,7 @@ func TestHandOverEarly(t *testing.T) {
 				if _, err := c.Write([]byte(part)); err != nil {
 					t.Fatal(err)
 				}
-				eventually(t, "the client is sniffed", func() bool { return proc.ask("stats").Stats.Flows() == 1 })
+				testwait.Until(t, "the client is sniffed", func() bool { return proc.ask("stats").Stats.Flows() == 1 })
 				proc.ask("handover")
 				proc.kill()
 				proc = k.start(o)
@@ -123,7 +124,7 @@ func TestHandOverAfterUpstreamIsDone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all of the answer is at the relay", func() (done bool) {
+	testwait.Until(t, "all of the answer is at the relay", func() (done bool) {
 		rc.Control(func(fd uintptr) {
 			c, e := sys.Linux{}.TCPCounts(int(fd))
 			done = e == 0 && c.State == sys.TCPClose
@@ -158,12 +159,12 @@ func TestHandOverAfterReset(t *testing.T) {
 	b := s.accept(t)
 	say(t, a, b, "ask")
 	io.WriteString(b, strings.Repeat("answer ", 20_000))
-	eventually(t, "the client's side is full", func() bool {
+	testwait.Until(t, "the client's side is full", func() bool {
 		down := proc.ask("stats").Stats.Total()
 		return down.BytesRead > down.BytesWritten
 	})
 	reset(t, b)
-	eventually(t, "the reset is seen", func() bool {
+	testwait.Until(t, "the reset is seen", func() bool {
 		causes := proc.ask("causes").Addrs
 		return len(causes) == 0 || causes[0] != CauseNone.String()
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/hold"
 )
 
@@ -21,7 +22,7 @@ func TestLastBytesOfKeptFlow(t *testing.T) {
 		say(t, b, a, "down")
 		io.WriteString(a, "unread")
 		closeWrite(t, a) // what comes from b is read by recvmmsg from now on, over TCP too
-		eventually(t, "the end is passed on", func() (ended bool) {
+		testwait.Until(t, "the end is passed on", func() (ended bool) {
 			r.e.onLoops(func(f *Flow) { ended = f.kept && streamOf(f).wait[up] == pump.End })
 			return ended
 		})
@@ -67,7 +68,7 @@ func TestChangedTooMuch(t *testing.T) {
 	hooks := Hooks{Encode: func(_ *Flow, e *hold.Encoder) { e.Bytes(make([]byte, size.Load())) }}
 	eachPair(t, Config{Loops: 1, Keep: &hold.Keep{After: -1, Holder: nobody{}}}, ListenConfig{Hooks: hooks}, func(t *testing.T, r *rig, a, b net.Conn) {
 		say(t, a, b, "up")
-		eventually(t, "the flow is kept", func() (kept bool) {
+		testwait.Until(t, "the flow is kept", func() (kept bool) {
 			r.e.onLoops(func(f *Flow) { kept = f.kept })
 			return kept
 		})
@@ -90,7 +91,7 @@ func TestChangedPair(t *testing.T) {
 	r := newRig(t, Config{Loops: 1, Keep: &hold.Keep{After: -1, Holder: nobody{}}})
 	a, b := r.adopted("tcp4", "unix", PairConfig{Name: "pair", Encode: func(e *hold.Encoder) { e.String("value") }})
 	say(t, a, b, "up")
-	eventually(t, "the flow is kept", func() (kept bool) {
+	testwait.Until(t, "the flow is kept", func() (kept bool) {
 		r.e.onLoops(func(f *Flow) { kept = f.kept })
 		return kept
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/hold"
 )
 
@@ -149,7 +150,7 @@ func TestLostEarlyFlow(t *testing.T) {
 	proc := k.start(o)
 	c := testnet.Dial(t, toNet(proc.addrs[0]))
 	io.WriteString(c, "begun")
-	eventually(t, "it is sniffed", func() bool { return proc.ask("arenas").Lent > 0 })
+	testwait.Until(t, "it is sniffed", func() bool { return proc.ask("arenas").Lent > 0 })
 	proc.ask("handover")
 	proc.kill()
 	o.Listen = nil
@@ -219,7 +220,7 @@ func TestResetThatWasTaken(t *testing.T) {
 			j.proc.kill()
 			reset(t, a)
 			for _, x := range j.k.heldOf(holdFlow) {
-				eventually(t, "the reset has come", func() bool { return sys.HasError(sys.Linux{}, x.FDs[sideClient]) })
+				testwait.Until(t, "the reset has come", func() bool { return sys.HasError(sys.Linux{}, x.FDs[sideClient]) })
 				sys.SockError(sys.Linux{}, x.FDs[sideClient])
 			}
 			j.proc = j.k.start(j.o)

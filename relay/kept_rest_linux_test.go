@@ -1,6 +1,10 @@
 package relay
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/penstock/penstock/internal/testwait"
+)
 
 // A flow that goes on to another upstream has its key for that one: what the first one's socket rests under
 // is not the same, also when all are handed over.
@@ -17,10 +21,10 @@ func TestHandOverAfterNextUpstream(t *testing.T) {
 	first := k.heldOf(holdFlow)[0]
 	gone.conn.Close()
 	c.tell(t, p.addrs[0], "lost")
-	eventually(t, "the next upstream answers", func() bool { return p.ask("stats").Stats.Total().Connects == 2 })
+	testwait.Until(t, "the next upstream answers", func() bool { return p.ask("stats").Stats.Total().Connects == 2 })
 	c.tell(t, p.addrs[0], "again")
 	c.hear(t, p.addrs[0], "again!")
-	eventually(t, "the next socket is held", func() bool {
+	testwait.Until(t, "the next socket is held", func() bool {
 		all := k.heldOf(holdFlow)
 		return len(all) == 1 && all[0].Key == first.Key
 	})

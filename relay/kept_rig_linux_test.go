@@ -23,6 +23,7 @@ import (
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/hold"
 	"github.com/penstock/penstock/relay/overload"
 	"github.com/penstock/penstock/relay/stats"
@@ -664,7 +665,7 @@ func (p *keptProcess) stop() {
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		p.t.Fatal(err)
 	}
-	eventually(p.t, "all threads are stopped", func() bool {
+	testwait.Until(p.t, "all threads are stopped", func() bool {
 		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
 		for _, task := range tasks {
 			b, _ := os.ReadFile(task)

@@ -474,16 +474,6 @@ func reset(t *testing.T, c net.Conn) {
 	c.Close()
 }
 
-// eventually waits for what must become true.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 // causesOf counts records by cause.
 func causesOf(recs []Record) string {
 	n := make(map[Cause]int)

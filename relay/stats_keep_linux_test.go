@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -50,7 +51,7 @@ func TestStatsOutliveProcess(t *testing.T) {
 		}
 	}
 	k.expect(holdFlow, 5)
-	eventually(t, "five have ended", func() bool { s := p.ask("stats").Stats; return s.Flows() == 5 })
+	testwait.Until(t, "five have ended", func() bool { s := p.ask("stats").Stats; return s.Flows() == 5 })
 	check(p, 5)
 	o.Loops, o.Listen = 2, []string{tcp}
 	for range 3 {

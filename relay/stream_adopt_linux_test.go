@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // adopted hands the inner ends of two connections over, and returns the outer ones.
@@ -106,7 +107,7 @@ func TestAdoptTimeouts(t *testing.T) {
 	if err := r.e.Relay(x, y, PairConfig{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the pair, which is its own client, rests", func() bool { s := r.e.Stats(); return s.Flows() == 1 })
+	testwait.Until(t, "the pair, which is its own client, rests", func() bool { s := r.e.Stats(); return s.Flows() == 1 })
 	r.e.Close()
 	r.all = append(r.all, Record{ID: 1 << 63, Cause: CauseClosed})
 }
@@ -265,7 +266,7 @@ func TestAdoptClosesWrappers(t *testing.T) {
 	a.Close()
 	b.Close()
 	r.expect(CauseEnd)
-	eventually(t, "the wrappers are closed", func() bool { return wa.closed.Load()+wb.closed.Load() == 2 })
+	testwait.Until(t, "the wrappers are closed", func() bool { return wa.closed.Load()+wb.closed.Load() == 2 })
 	x, y := r.adopted("tcp4", "tcp4", PairConfig{})
 	say(t, x, y, "the loop goes on")
 	ended := make(chan bool)

@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -127,7 +128,7 @@ func arrived(t *testing.T, c net.Conn, n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "bytes that nobody reads", func() bool {
+	testwait.Until(t, "bytes that nobody reads", func() bool {
 		got := 0
 		if err := raw.Control(func(fd uintptr) { got, _ = (sys.Linux{}).ReadQueued(int(fd)) }); err != nil {
 			t.Fatal(err)
@@ -279,7 +280,7 @@ func TestSlowReader(t *testing.T) {
 		go func() { done <- testnet.Play(a, testnet.Script{Send: n, SendSeed: 1, SendChunk: 1 << 20}) }()
 		var before stats.Loop
 		still := 0
-		eventually(t, "the writer stands still", func() bool {
+		testwait.Until(t, "the writer stands still", func() bool {
 			time.Sleep(10 * time.Millisecond)
 			s := r.e.Stats()
 			now := s.Total()
@@ -420,7 +421,7 @@ func TestPeersInProcesses(t *testing.T) {
 				t.Errorf("%+v", rec)
 			}
 			endless := testnet.StartDialer(t, toNet(l.Addr()), testnet.Script{Send: -1, Recv: -1})
-			eventually(t, "bulk", func() bool { s := r.e.Stats(); sum := s.Total(); return sum.BytesWritten > 8<<20 })
+			testwait.Until(t, "bulk", func() bool { s := r.e.Stats(); sum := s.Total(); return sum.BytesWritten > 8<<20 })
 			endless.Stop()
 			if rec := r.record(); rec.Cause != CauseClientReset && rec.Cause != CauseEnd {
 				t.Errorf("%+v", rec)

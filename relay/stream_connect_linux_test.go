@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // refusing is a TCP address that nobody listens on.
@@ -153,7 +154,7 @@ func TestFullQueueDrains(t *testing.T) {
 	r := newRig(t, Config{})
 	addr, accept := fullQueue(t, "unix")
 	a := dial(t, r.listen("tcp4", ListenConfig{}, addr))
-	eventually(t, "a flow", func() bool { s := r.e.Stats(); return s.Flows() == 1 })
+	testwait.Until(t, "a flow", func() bool { s := r.e.Stats(); return s.Flows() == 1 })
 	r.e.Stats() // the turn has ended in which it has found the queue full
 	const wait = 50 * time.Millisecond
 	time.Sleep(wait)
@@ -173,7 +174,7 @@ func TestClientGoesWhileConnecting(t *testing.T) {
 	r := newRig(t, Config{})
 	hole, _ := fullQueue(t, "tcp4")
 	a := dial(t, r.listen("tcp4", ListenConfig{}, hole))
-	eventually(t, "a flow", func() bool { s := r.e.Stats(); return s.Flows() == 1 })
+	testwait.Until(t, "a flow", func() bool { s := r.e.Stats(); return s.Flows() == 1 })
 	reset(t, a)
 	if rec := r.expect(CauseClientGone); rec.Attempts != 1 || rec.Connect != 0 {
 		t.Errorf("%+v", rec)
@@ -246,7 +247,7 @@ func TestSameUpstreamForEver(t *testing.T) {
 			other := dial(t, r.listen("unix", ListenConfig{}, &Addr{Network: Echo}))
 			say(t, other, other, "hello")
 			c := dial(t, l)
-			eventually(t, "attempts pause", func() bool {
+			testwait.Until(t, "attempts pause", func() bool {
 				say(t, other, other, "flows go on")
 				f := list(r.e)
 				return asked.Load() >= attemptsAtOnce && len(f) == 2
@@ -323,7 +324,7 @@ func TestNoPauseForClientThatEnded(t *testing.T) {
 	}}}))
 	ref := <-queued
 	closeWrite(t, c)
-	eventually(t, "the end is noticed", func() (ended bool) {
+	testwait.Until(t, "the end is noticed", func() (ended bool) {
 		r.e.onLoops(func(f *Flow) { ended = streamOf(f).ended })
 		return ended
 	})
@@ -339,9 +340,9 @@ func TestNoNextUpstreamForClientThatHungUp(t *testing.T) {
 	r := newRig(t, Config{Loops: 1})
 	hole, _ := fullQueue(t, "unix")
 	c := dial(t, r.listen("unix", ListenConfig{Timeouts: Timeouts{Connect: patience}}, hole, &Addr{Network: Echo}))
-	eventually(t, "an attempt is under way", func() bool { f := list(r.e); return len(f) == 1 && f[0].Attempts == 1 })
+	testwait.Until(t, "an attempt is under way", func() bool { f := list(r.e); return len(f) == 1 && f[0].Attempts == 1 })
 	c.Close()
-	eventually(t, "the end is noticed", func() (hungUp bool) {
+	testwait.Until(t, "the end is noticed", func() (hungUp bool) {
 		r.e.onLoops(func(f *Flow) { hungUp = streamOf(f).hungUp })
 		return hungUp
 	})

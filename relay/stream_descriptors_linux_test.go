@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A flow that finds no descriptor for its upstream has the next one that becomes
@@ -29,7 +30,7 @@ func TestFlowWaitsForDescriptor(t *testing.T) {
 			say(t, x, y, "hello")
 			r.k.Fail(testkernel.Socket, sys.EMFILE, -1)
 			first := dial(t, far)
-			eventually(t, "it waits", func() bool { return r.e.streams.short.flows.Load() == 1 })
+			testwait.Until(t, "it waits", func() bool { return r.e.streams.short.flows.Load() == 1 })
 			accepts := r.k.Count(testkernel.Accept)
 			second := dial(t, near)
 			sockets := r.k.Count(testkernel.Socket)
@@ -70,7 +71,7 @@ func TestFlowEndsWhileItWaitsForDescriptor(t *testing.T) {
 			near := r.listen("tcp4", ListenConfig{}, &Addr{Network: Echo})
 			r.k.Fail(testkernel.Socket, sys.EMFILE, -1)
 			c := dial(t, far)
-			eventually(t, "it waits", func() bool { return r.e.streams.short.flows.Load() == 1 })
+			testwait.Until(t, "it waits", func() bool { return r.e.streams.short.flows.Load() == 1 })
 			switch how {
 			case "reset", "hung up":
 				reset(t, c)
@@ -100,7 +101,7 @@ func TestTimerFreesDescriptor(t *testing.T) {
 	say(t, x, y, "hello")
 	r.k.Fail(testkernel.Socket, sys.EMFILE, -1)
 	c := dial(t, far)
-	eventually(t, "it waits", func() bool { return r.e.streams.short.flows.Load() == 1 })
+	testwait.Until(t, "it waits", func() bool { return r.e.streams.short.flows.Load() == 1 })
 	r.k.Heal()
 	r.e.onLoops(func(f *Flow) {
 		if f.Listener() == nil {
@@ -108,7 +109,7 @@ func TestTimerFreesDescriptor(t *testing.T) {
 		}
 	})
 	r.expect(CauseIdle)
-	eventually(t, "it does not wait any more", func() bool { return r.e.streams.short.flows.Load() == 0 }) // which wakes no loop
+	testwait.Until(t, "it does not wait any more", func() bool { return r.e.streams.short.flows.Load() == 0 }) // which wakes no loop
 	say(t, c, c, "at last")
 	c.Close()
 	r.expect(CauseEnd)
@@ -248,13 +249,13 @@ func TestFlowWaitsForDescriptorWhileLoopRests(t *testing.T) {
 	p := &preamble{max: 100, timeout: time.Hour}
 	l := r.listen("tcp4", ListenConfig{Hooks: p.hooks()}, echoServer(t, "tcp4"))
 	first := dial(t, l)
-	eventually(t, "it is sniffed", func() bool { return r.e.Stats().Total().Accepted == 1 })
+	testwait.Until(t, "it is sniffed", func() bool { return r.e.Stats().Total().Accepted == 1 })
 	r.tighten(0)
 	second := dial(t, l)
-	eventually(t, "the loop rests", func() bool { return r.e.Stats().Descriptors.LoopsPaused == 1 })
+	testwait.Until(t, "the loop rests", func() bool { return r.e.Stats().Descriptors.LoopsPaused == 1 })
 	r.k.Fail(testkernel.Socket, sys.EMFILE, -1)
 	io.WriteString(first, "a line\n"+greeting)
-	eventually(t, "it is tried again", func() bool { return r.k.Count(testkernel.Socket) > 1 })
+	testwait.Until(t, "it is tried again", func() bool { return r.k.Count(testkernel.Socket) > 1 })
 	r.k.Heal()
 	hear(t, first, greeting)
 	first.Close()

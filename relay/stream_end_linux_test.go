@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // What was read from a client before it reset the connection, and its upstream was too
@@ -17,7 +18,7 @@ func TestHeldBytesOutliveReset(t *testing.T) {
 		a, b := r.flow("tcp4", "tcp4", ListenConfig{})
 		r.fill(t, a)
 		reset(t, a)
-		eventually(t, "the reset is noticed", func() (noticed bool) {
+		testwait.Until(t, "the reset is noticed", func() (noticed bool) {
 			r.e.onLoops(func(f *Flow) { noticed = f.cause != CauseNone })
 			return noticed || len(r.records) > 0
 		})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // lot is a set of queued flows: Upstream queues a flow as often as waits says.
@@ -282,7 +283,7 @@ func TestDrainEarlyFlows(t *testing.T) {
 	io.WriteString(c, "a line\n"+greeting)
 	refs := []FlowRef{lot.next(t), lot.next(t)}
 	io.WriteString(a, "half a li")
-	eventually(t, "all are flows", func() bool { s := r.e.Stats(); return s.Flows() == 3 })
+	testwait.Until(t, "all are flows", func() bool { s := r.e.Stats(); return s.Flows() == 3 })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.e.Drain(ctx) }()

@@ -14,6 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // preamble reads a line that it takes away, and then wants to see a greeting
@@ -220,7 +221,7 @@ func TestSniffReset(t *testing.T) {
 	for _, said := range []string{"", "half a li", "a line\nhal"} {
 		a := dial(t, l)
 		io.WriteString(a, said)
-		eventually(t, "the flow is there", func() bool {
+		testwait.Until(t, "the flow is there", func() bool {
 			s := r.e.Stats()
 			p.mu.Lock()
 			defer p.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // Browsers end their connections without close_notify. Where nothing is on its way, the upstream sees an end; where something is, or
@@ -125,14 +126,14 @@ func TestTLSCutAfterTheOtherEnd(t *testing.T) {
 func TestTLSClientIsCut(t *testing.T) {
 	relayed := func(t *testing.T, r *rig, what string, is func(f *streamFlow) bool) {
 		t.Helper()
-		eventually(t, what, func() (ok bool) {
+		testwait.Until(t, what, func() (ok bool) {
 			r.e.onLoops(func(f *Flow) { ok = is(streamOf(f)) })
 			return ok
 		})
 	}
 	arrived := func(t *testing.T, c net.Conn) {
 		t.Helper()
-		eventually(t, "what was sent is at the relay", func() (all bool) {
+		testwait.Until(t, "what was sent is at the relay", func() (all bool) {
 			raw, _ := rawOf(c).SyscallConn()
 			raw.Control(func(fd uintptr) { n, e := sys.Linux{}.WriteQueued(int(fd)); all = n == 0 && e == 0 })
 			return all
@@ -188,7 +189,7 @@ func TestTLSClientIsCut(t *testing.T) {
 			say(t, b, a, "answer")
 			c.last(t, r, a, b)
 			closeWrite(t, a.NetConn())
-			eventually(t, "the end is noticed", func() (noticed bool) {
+			testwait.Until(t, "the end is noticed", func() (noticed bool) {
 				r.e.onLoops(func(f *Flow) { noticed = streamOf(f).cause != CauseNone || streamOf(f).over(up) })
 				return noticed || len(r.records) > 0
 			})

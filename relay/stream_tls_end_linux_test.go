@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -74,7 +75,7 @@ func TestTLSUnreadBehindFailure(t *testing.T) {
 	const n = 512 << 10
 	eachSecure(t, func(t *testing.T, r *rig, side int, a *tls.Conn, b net.Conn) {
 		b.Write(make([]byte, n))
-		eventually(t, "all is in the socket", func() (all bool) {
+		testwait.Until(t, "all is in the socket", func() (all bool) {
 			r.e.onLoops(func(f *Flow) { all = streamOf(f).half[1-side].Out > n })
 			return all
 		})
@@ -86,7 +87,7 @@ func TestTLSUnreadBehindFailure(t *testing.T) {
 			<-entered
 		}
 		rawOf(a).Write(garbage)
-		eventually(t, "all of it is at the relay", func() (all bool) {
+		testwait.Until(t, "all of it is at the relay", func() (all bool) {
 			raw, _ := rawOf(a).SyscallConn()
 			raw.Control(func(fd uintptr) { n, e := sys.Linux{}.WriteQueued(int(fd)); all = n == 0 && e == 0 })
 			return all
@@ -115,7 +116,7 @@ func TestTLSDeliversAfterFailure(t *testing.T) {
 					} else {
 						rawOf(a).Close()
 					}
-					eventually(t, "the failure is noticed", func() (noticed bool) {
+					testwait.Until(t, "the failure is noticed", func() (noticed bool) {
 						r.e.onLoops(func(f *Flow) { noticed = f.owner.(*streams).of(f).cause != CauseNone })
 						return noticed || len(r.records) > 0
 					})
@@ -173,7 +174,7 @@ func TestTLSLastFlight(t *testing.T) {
 				_, err := c.Read(make([]byte, 1)) // the tickets of TLS 1.3
 				done <- err
 			}()
-			eventually(t, "the flow is queued", func() bool {
+			testwait.Until(t, "the flow is queued", func() bool {
 				all := list(r.e)
 				return len(all) == 1 && all[0].State == stats.StateQueued
 			})

@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -98,7 +99,7 @@ func TestTLSSlowReader(t *testing.T) {
 				sent := make(chan testnet.Report, 1)
 				go func() { sent <- testnet.Play(a, testnet.Script{Send: size, SendSeed: 3, Recv: 0}) }()
 				var before int64
-				eventually(t, "the writer stops", func() bool {
+				testwait.Until(t, "the writer stops", func() bool {
 					time.Sleep(50 * time.Millisecond)
 					var now int64
 					r.e.onLoops(func(f *Flow) { tr := f.owner.transfer(f, up); now += tr.Read + f.owner.transfer(f, down).Read })
@@ -337,7 +338,7 @@ func TestTLSHandshakesBounded(t *testing.T) {
 	c := tls.Client(dial(t, l), clientTLS())
 	done := make(chan error, 1)
 	go func() { done <- c.Handshake() }()
-	eventually(t, "the third waits", func() bool {
+	testwait.Until(t, "the third waits", func() bool {
 		n := 0
 		r.e.onLoops(func(f *Flow) { n = r.e.streams.all[0].tlsLoop.later.len() })
 		return n == 1

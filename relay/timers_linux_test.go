@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A flow that moves nothing ends after its idle time, and not before.
@@ -186,7 +188,7 @@ func TestIdleLoopsSleep(t *testing.T) {
 		a.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 		a.Write(make([]byte, 64<<20)) // and bytes are held for a reader that stopped
 		waits := func() int64 { s := r.e.Stats(); return s.Total().Waits }
-		eventually(t, "300 ms of rest with 20 waits at most", func() bool {
+		testwait.Until(t, "300 ms of rest with 20 waits at most", func() bool {
 			before := waits()
 			time.Sleep(300 * time.Millisecond)
 			return waits()-before <= 20

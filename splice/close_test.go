@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A connection that cannot close one direction is not told of the end of the
@@ -167,7 +169,7 @@ func TestRelayContext(t *testing.T) {
 			if err := runBoth(func() error { return send(d.farA, 10) }, func() error { return expect(d.farB, 10) }); err != nil {
 				t.Fatal(err)
 			}
-			within(t, "all is counted", func() bool { return d.live.Up().Written == 10 })
+			testwait.Until(t, "all is counted", func() bool { return d.live.Up().Written == 10 })
 			cancel(reason)
 			<-done
 			if r.Outcome != OutcomeCanceled || !errors.Is(err, context.Canceled) || !errors.Is(err, reason) || r.Up.Written != 10 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 func TestCopy(t *testing.T) {
@@ -138,8 +139,8 @@ func TestReaderStops(t *testing.T) {
 			t.Errorf("%d bytes of memory for a reader who does not read", grown)
 		}
 		r.read(t, int(r.sent-r.received))
-		within(t, "all is counted", func() bool { return r.live.Up().Written == r.sent })
-		within(t, "no pipe is on lease", func() bool { return leased() == 0 })
+		testwait.Until(t, "all is counted", func() bool { return r.live.Up().Written == r.sent })
+		testwait.Until(t, "no pipe is on lease", func() bool { return leased() == 0 })
 		r.write(t, 1)
 		r.read(t, 1)
 		endWriting(r.from)
@@ -370,7 +371,7 @@ func TestLive(t *testing.T) {
 		for range 20 {
 			r.write(t, 5000)
 			r.read(t, 5000)
-			within(t, "Live has counted", func() bool {
+			testwait.Until(t, "Live has counted", func() bool {
 				got := r.live.Up()
 				if got.Written > got.Read || got.Spliced > got.Written {
 					t.Fatalf("%+v cannot be", got)
@@ -388,6 +389,6 @@ func TestLive(t *testing.T) {
 		r2 := newRig(t, r.line)
 		r2.counted = &r.live
 		r2.start(t)
-		within(t, "Live is reset", func() bool { return r.live.Up().Read < before.Read })
+		testwait.Until(t, "Live is reset", func() bool { return r.live.Up().Read < before.Read })
 	})
 }

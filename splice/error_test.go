@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // The error of Copy between sockets is the one that Read of the source or Write of the destination returns.
@@ -66,7 +68,7 @@ func TestFileClosed(t *testing.T) {
 		defer close(r.done)
 		r.n, r.err = r.cfg.CopyLive(r.dst, f, &r.live)
 	}()
-	within(t, "some is sent", func() bool { return r.live.Up().Written > 0 })
+	testwait.Until(t, "some is sent", func() bool { return r.live.Up().Written > 0 })
 	f.Close()
 	go func() {
 		<-r.done

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // TestReaders: any reader goes to any writer, as with io.Copy, with a limit and without.
@@ -179,7 +181,7 @@ func TestLimitNeedsReaderNoMore(t *testing.T) {
 				defer close(r.done)
 				r.n, r.err = r.cfg.CopyLive(r.dst, io.LimitReader(r.src, limit), &r.live)
 			}()
-			within(t, "Copy has read what it may", func() bool { return r.live.Up().Read == limit })
+			testwait.Until(t, "Copy has read what it may", func() bool { return r.live.Up().Read == limit })
 			r.src.Close()
 			r.read(t, full+limit)
 			if n, err := r.wait(t); n != limit || err != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // duplex is a Relay with both its connections; farA and farB are the test's.
@@ -229,7 +230,7 @@ func relayReset(t *testing.T, l line, byA, busy bool) {
 	if busy {
 		wg.Go(func() { send(guilty, 1<<30) })
 		wg.Go(func() { send(other, 1<<30) })
-		within(t, "bytes move", func() bool { return moved() > 100_000 })
+		testwait.Until(t, "bytes move", func() bool { return moved() > 100_000 })
 	}
 	reset(guilty)
 	r, err := d.wait(t)
@@ -272,7 +273,7 @@ func TestRelayClose(t *testing.T) {
 						wg.Go(func() { send(d.farA, 1<<30) })
 						wg.Go(func() { send(d.farB, 1<<30) })
 						wg.Go(func() { io.Copy(io.Discard, d.farB) })
-						within(t, "bytes move", func() bool { return d.live.Up().Written > 100_000 })
+						testwait.Until(t, "bytes move", func() bool { return d.live.Up().Written > 100_000 })
 					}
 					near, want := d.a, OutcomeAFailed
 					if !first {
@@ -386,7 +387,7 @@ func TestManyRelays(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	within(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
+	testwait.Until(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
 	if n := leased(); n != 0 {
 		t.Errorf("%d pipes still on lease", n)
 	}

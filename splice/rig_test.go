@@ -344,16 +344,6 @@ func (r *rig) check(tb testing.TB, p []byte) {
 	r.received += int64(len(p))
 }
 
-// within waits for cond to hold.
-func within(tb testing.TB, what string, cond func() bool) {
-	tb.Helper()
-	for deadline := time.Now().Add(patience); !cond(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			tb.Fatal("in vain waited until ", what)
-		}
-	}
-}
-
 // class is what a caller would branch on. Which of the errors of a reset a
 // writer sees depends on the moment.
 func class(err error) string {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // TestAdapts: messages are copied, bulk is spliced, and after it messages are
@@ -17,7 +18,7 @@ func TestAdapts(t *testing.T) {
 				r.write(t, 64)
 				r.read(t, 64)
 			}
-			within(t, "all is counted", func() bool { return r.live.Up().Written == r.sent })
+			testwait.Until(t, "all is counted", func() bool { return r.live.Up().Written == r.sent })
 		}
 		r.start(t)
 		pingPong()
@@ -25,7 +26,7 @@ func TestAdapts(t *testing.T) {
 			t.Errorf("%+v after messages", got)
 		}
 		r.bulk(t, 8<<20)
-		within(t, "all is counted", func() bool { return r.live.Up().Written == r.sent })
+		testwait.Until(t, "all is counted", func() bool { return r.live.Up().Written == r.sent })
 		bulk := r.live.Up()
 		r.path(t, bulk)
 		if r.fast() && bulk.Spliced < bulk.Written/2 {

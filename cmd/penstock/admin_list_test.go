@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // The admin listener serves on each of its addresses: commands at a Unix socket, Prometheus at a port. That stays so when the worker dies,
@@ -86,7 +87,7 @@ admin: {listen: [` + list + `], token-file: "{0}", read-token-file: "{1}"}`
 	} else {
 		c.Close()
 	}
-	eventually(t, "nothing listens on the port", func() bool {
+	testwait.Until(t, "nothing listens on the port", func() bool {
 		c, err := net.Dial("tcp", "127.0.0.1:"+port)
 		if err == nil {
 			c.Close()
@@ -94,7 +95,7 @@ admin: {listen: [` + list + `], token-file: "{0}", read-token-file: "{1}"}`
 		return err != nil
 	})
 	reload(unix)
-	eventually(t, "the other socket is gone", func() bool {
+	testwait.Until(t, "the other socket is gone", func() bool {
 		_, err := os.Stat(k.dir + "/other.sock")
 		return os.IsNotExist(err)
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A client gets at most three times what came from it, until it has sent something after the first reply.
@@ -27,11 +28,7 @@ func TestAmplification(t *testing.T) {
 	if _, err := c.Write(make([]byte, 100)); err != nil {
 		t.Fatal(err)
 	}
-	for begin := time.Now(); d.metric("penstock_datagrams_dropped_total", `reason="amplification"`) != 1; time.Sleep(5 * time.Millisecond) {
-		if time.Since(begin) > patience {
-			t.Fatal("400 bytes for 100 are not dropped")
-		}
-	}
+	testwait.Until(t, "400 bytes for 100 are dropped", func() bool { return d.metric("penstock_datagrams_dropped_total", `reason="amplification"`) == 1 })
 	if s, err := d.admin.Status(d.ctx()); err != nil || !slices.Equal(s.Resources.DatagramsDropped, []api.DatagramDrop{{Reason: "amplification", Count: 1}}) {
 		t.Errorf("status: %+v, %v", s.Resources.DatagramsDropped, err)
 	}
@@ -72,10 +69,8 @@ func TestAmplificationAlways(t *testing.T) {
 		if _, err := c.Write([]byte("b")); err != nil {
 			t.Fatal(err)
 		}
-		for begin := time.Now(); d.metric("penstock_datagrams_dropped_total", `reason="amplification"`) != float64(i+1); time.Sleep(5 * time.Millisecond) {
-			if time.Since(begin) > patience {
-				t.Fatal("a reply to a verified client is not dropped")
-			}
-		}
+		testwait.Until(t, "a reply to a verified client is dropped", func() bool {
+			return d.metric("penstock_datagrams_dropped_total", `reason="amplification"`) == float64(i+1)
+		})
 	}
 }

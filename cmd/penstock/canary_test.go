@@ -16,12 +16,13 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
 	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // reporting waits until n relays report that they run a version and are ready.
 func (p *published) reporting(n int, version string) {
 	p.Helper()
-	eventually(p.T, "all report", func() bool {
+	testwait.Until(p.T, "all report", func() bool {
 		out, _ := exec.Command(binary, "fleet", "status", "--json", "--fleet", p.url).CombinedOutput()
 		return strings.Count(string(out), `"version": `+version+",") == n && strings.Count(string(out), `"state": "ready"`) == n
 	})
@@ -164,10 +165,8 @@ func TestCanary(t *testing.T) {
 // tries waits until one relay tries a version, which it does after all were watched for a while.
 func tries(t *testing.T, relays []*configured, version string) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * fleetPatience); countOf(versions(relays), version) != 1; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("nobody tries version %s: %v", version, versions(relays))
-		}
+	if !testwait.For(func() bool { return countOf(versions(relays), version) == 1 }) {
+		t.Fatalf("nobody tries version %s: %v", version, versions(relays))
 	}
 }
 
@@ -232,10 +231,8 @@ func TestCanaryPublisherKilled(t *testing.T) {
 	cmd.Wait()
 	p.shortenLease("/penstock/edge/config/canary")
 	p.Restart()
-	for deadline := time.Now().Add(fleetPatience); countOf(versions(relays), "1") != 2; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the relays run %v", versions(relays))
-		}
+	if !testwait.For(func() bool { return countOf(versions(relays), "1") == 2 }) {
+		t.Fatalf("the relays run %v", versions(relays))
 	}
 	for _, f := range flows {
 		f.goesOn(t)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/testcerts"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // Certificates and keys that only root may read are read, and again when they are replaced, by a worker that is somebody else and in a sandbox:
@@ -50,7 +51,7 @@ func TestCertificatesOfRoot(t *testing.T) {
 	k.write(t, text)
 	k.begin(t, exec.Command(binary, "run", "-c", k.file))
 	k.endWorker(t)
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	listener := func() (l api.Listener) {
 		if list, err := k.admin.Listeners(k.ctx()); err == nil && len(list.Listeners) == 1 {
 			l = list.Listeners[0]
@@ -60,7 +61,7 @@ func TestCertificatesOfRoot(t *testing.T) {
 	// shows waits until the listener has these certificates.
 	shows := func(certs ...*testcerts.Cert) {
 		t.Helper()
-		eventually(t, "the certificates are used", func() bool {
+		testwait.Until(t, "the certificates are used", func() bool {
 			return slices.EqualFunc(listener().Certificates, certs, func(have api.Certificate, c *testcerts.Cert) bool {
 				return have.Serial == c.SerialNumber.Text(16) && have.Expires.Equal(c.NotAfter) && slices.Equal(have.Names, c.DNSNames)
 			})
@@ -78,7 +79,7 @@ func TestCertificatesOfRoot(t *testing.T) {
 	if err := errors.Join(os.WriteFile(bad, []byte("-----BEGIN CERTIFICATE-----\nx"), 0o600), os.Rename(bad, pki+"/a.pem")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the log tells it", func() bool { // a look between two renames tells of that one before
+	testwait.Until(t, "the log tells it", func() bool { // a look between two renames tells of that one before
 		return slices.ContainsFunc(k.wait("a changed file cannot be used; what was read before stays", 1), func(line map[string]any) bool {
 			return line["listener"] == "web" && line["file"] == pki+"/a.pem" && line["line"] == 1.0 && line["error"] == "the PEM block that begins here is damaged"
 		})
@@ -93,7 +94,7 @@ func TestCertificatesOfRoot(t *testing.T) {
 	a = ca.Issue(t, "a.example")
 	put(a, "", "a")
 	shows(a, b, c)
-	eventually(t, "nothing fails", func() bool { return len(listener().FailingFiles) == 0 })
+	testwait.Until(t, "nothing fails", func() bool { return len(listener().FailingFiles) == 0 })
 	if code, out := k.command("reload"); code != 0 {
 		t.Errorf("exit code %d: %s", code, out)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // echoServer echoes streams and returns its URL.
@@ -133,7 +134,7 @@ groups:
 	}
 	work.Wait()
 	t.Logf("%d changes, %d flows", changes.Load(), flows.Load())
-	eventually(t, "all flows have ended", func() bool {
+	testwait.Until(t, "all flows have ended", func() bool {
 		s, err := d.admin.Status(d.ctx())
 		return err == nil && s.Totals.Flows == 0
 	})

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // tool runs a command of the binary and returns its output.
@@ -77,7 +79,7 @@ reload: {watch: "${PENSTOCK_TEST_WATCH:-true}"}
 
 	// A new file in the folder is read without a request.
 	write("conf.d/20-two.yaml", "listeners: {two: {listen: 'tcp://127.0.0.1:0', to: '{0}'}}\n", two.url())
-	eventually(t, "the new file is taken", func() bool {
+	testwait.Until(t, "the new file is taken", func() bool {
 		l, err := c.admin.Listeners(c.ctx())
 		return err == nil && len(l.Listeners) == 2
 	})

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // beside runs an original, with the command that start returns for its file, and Penstock with what it is converted to. The
@@ -49,7 +50,7 @@ func beside(t *testing.T, name string, listeners int, original string, start fun
 		t.Logf("%s", partly.Stderr)
 	}
 	runFile(t, string(converted))
-	eventually(t, "the original listens", func() bool { return !slices.ContainsFunc(theirs, func(at string) bool { return !listens(t, at) }) })
+	testwait.Until(t, "the original listens", func() bool { return !slices.ContainsFunc(theirs, func(at string) bool { return !listens(t, at) }) })
 	return theirs, ours
 }
 
@@ -210,7 +211,7 @@ func TestConvertedChecksBesideHAProxy(t *testing.T) {
 	theirs, ours := beside(t, "haproxy.cfg", len(groups), text, startHAProxy)
 	for i, g := range groups {
 		for k, at := range []string{theirs[i], ours[i]} {
-			eventually(t, fmt.Sprintf("%s leads 10 clients in a row to %s: %q", []string{"HAProxy", "Penstock"}[k], g.want, g.check), func() bool {
+			testwait.Until(t, fmt.Sprintf("%s leads 10 clients in a row to %s: %q", []string{"HAProxy", "Penstock"}[k], g.want, g.check), func() bool {
 				for range 10 {
 					name, c := reached(t, at)
 					if c != nil {

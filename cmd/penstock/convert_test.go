@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // HAProxy and nginx accept the originals that the tests of package convert convert.
@@ -154,7 +155,7 @@ func convertAndRun(t *testing.T, file, port string) string {
 
 func sameRouting(t *testing.T, theirs, ours string, trials []trial) {
 	t.Helper()
-	eventually(t, "both listen", func() bool {
+	testwait.Until(t, "both listen", func() bool {
 		for _, at := range []string{theirs, ours} {
 			c, err := net.Dial("tcp", at)
 			if err != nil {

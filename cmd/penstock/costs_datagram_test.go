@@ -5,6 +5,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // datagramCosts is costs with an upstream, and a flow that is there already.
@@ -86,7 +88,7 @@ func (k *datagramCosts) receive(c *net.UDPConn, size, n int) {
 // memory is what waits in a socket of the relay: the memory of it, as long as it is less than want.
 func (k *datagramCosts) memory(local, remote string, want int) (got int) {
 	k.t.Helper()
-	eventually(k.t, "datagrams have arrived", func() bool {
+	testwait.Until(k.t, "datagrams have arrived", func() bool {
 		s, _ := k.socket("udp", local, remote)
 		got = s.queued
 		return got >= want

@@ -17,6 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/testcost"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // costs is a daemon whose loop makes a turn only when a test says so, and whose system calls are counted.
@@ -168,7 +169,7 @@ func (k *costs) socket(table, local, remote string) (s kernelSocket, ok bool) {
 // queued waits until n bytes wait in a TCP socket of the relay.
 func (k *costs) queued(local, remote string, n int) {
 	k.t.Helper()
-	eventually(k.t, fmt.Sprintf("%d bytes have arrived", n), func() bool {
+	testwait.Until(k.t, fmt.Sprintf("%d bytes have arrived", n), func() bool {
 		s, _ := k.socket("tcp", local, remote)
 		return s.queued == n
 	})

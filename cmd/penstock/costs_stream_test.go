@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // streamCosts is costs with an upstream.
@@ -63,7 +64,7 @@ func (k *streamCosts) begin(msg []byte) (a, b net.Conn) {
 func (k *streamCosts) end(a, b net.Conn) {
 	k.t.Helper()
 	a.Close()
-	eventually(k.t, "the client's end has arrived", func() bool {
+	testwait.Until(k.t, "the client's end has arrived", func() bool {
 		s, ok := k.socket("tcp", k.port, portOf(a.LocalAddr()))
 		return ok && s.state == tcpCloseWait
 	})
@@ -72,7 +73,7 @@ func (k *streamCosts) end(a, b net.Conn) {
 		k.t.Fatalf("%d bytes and %v behind the end", n, err)
 	}
 	b.Close()
-	eventually(k.t, "the upstream's end has arrived", func() bool {
+	testwait.Until(k.t, "the upstream's end has arrived", func() bool {
 		s, ok := k.socket("tcp", portOf(b.RemoteAddr()), portOf(b.LocalAddr()))
 		return !ok || s.state == tcpTimeWait
 	})

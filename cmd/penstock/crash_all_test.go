@@ -19,6 +19,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/testcerts"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // everything is a daemon with everything that a worker makes new, in folders that only root may enter.
@@ -87,7 +88,7 @@ func startEverything(t *testing.T, sandbox string) *everything {
 	e.showLog()
 	stream.Close()
 	datagram.Close()
-	eventually(t, "the API answers", e.answers)
+	testwait.Until(t, "the API answers", e.answers)
 	if e.file, err = os.ReadFile(e.kept.file); err != nil {
 		t.Fatal(err)
 	}
@@ -197,12 +198,12 @@ func (e *everything) serves() {
 	d := testnet.Dial(e.t, e.at("low"))
 	mustPing(e.t, d)
 	d.Close()
-	eventually(e.t, "a record is written", func() bool { return size() > before })
+	testwait.Until(e.t, "a record is written", func() bool { return size() > before })
 	if err := os.Rename(log, log+".1"); err != nil {
 		e.t.Fatal(err)
 	}
 	e.to(e.worker(), syscall.SIGUSR1)
-	eventually(e.t, "the log is opened again", func() bool { return size() >= 0 })
+	testwait.Until(e.t, "the log is opened again", func() bool { return size() >= 0 })
 	if _, err := e.admin.Reload(e.ctx()); err != nil {
 		e.t.Error(err)
 	}
@@ -231,7 +232,7 @@ func TestCrashMakesEverythingAnew(t *testing.T) {
 			// And with more loops.
 			e.signal(syscall.SIGUSR2)
 			e.state("proving")
-			eventually(t, "there is one worker", func() bool { return e.worker() != 0 && e.answers() })
+			testwait.Until(t, "there is one worker", func() bool { return e.worker() != 0 && e.answers() })
 			e.file = bytes.Replace(e.file, []byte("loops: 2"), []byte("loops: 3"), 1)
 			e.restoreFile()
 			if _, err := e.admin.Reload(e.ctx()); err != nil {
@@ -240,7 +241,7 @@ func TestCrashMakesEverythingAnew(t *testing.T) {
 			e.end(syscall.SIGKILL)
 			e.line("this worker goes on without what it cannot have")
 			e.serves()
-			eventually(t, "the worker with everything answers", func() bool {
+			testwait.Until(t, "the worker with everything answers", func() bool {
 				s, err := e.admin.Status(e.ctx())
 				return err == nil && s.Keeper != nil && s.Keeper.Last.Reason == "restart" && len(s.Loops) == 3
 			})
@@ -296,15 +297,15 @@ func TestCrashGoesWithout(t *testing.T) {
 			if err := errors.Join(os.WriteFile(cert, good, 0o600), os.Remove(log)); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "a handshake succeeds", func() bool { return handshake() == nil })
-			eventually(t, "records are written", func() bool {
+			testwait.Until(t, "a handshake succeeds", func() bool { return handshake() == nil })
+			testwait.Until(t, "records are written", func() bool {
 				c := testnet.Dial(t, low)
 				mustPing(t, c)
 				c.Close()
 				info, err := os.Stat(log)
 				return err == nil && info.Size() > 0
 			})
-			eventually(t, "the API answers", e.answers)
+			testwait.Until(t, "the API answers", e.answers)
 			if s := e.status(t); (s.Keeper.Last.Reason == "restart") != (sandbox != "") {
 				t.Errorf("%+v", s.Keeper.Last)
 			}
@@ -317,7 +318,7 @@ func TestCrashGoesWithout(t *testing.T) {
 func (e *everything) goesWithout(texts ...string) {
 	e.t.Helper()
 	for _, text := range texts {
-		eventually(e.t, "it goes on without "+text, func() bool {
+		testwait.Until(e.t, "it goes on without "+text, func() bool {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			return slices.ContainsFunc(e.lines, func(line map[string]any) bool {

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // crashes are the two ways in which a worker has fewer privileges than the one that bound its sockets: it is another user, or may not bind
@@ -84,7 +85,7 @@ func lowKeeper(t *testing.T, address, udp, engine, sandbox, keeper string, by ..
 	k.begin(t, exec.Command("env", append(by, binary, "run", "-c", k.file)...))
 	k.endWorker(t)
 	k.showLog()
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	return k
 }
 
@@ -125,8 +126,8 @@ func (k *kept) growing(address string, loops int, do func() (crash bool)) {
 		mustPing(k.t, c)
 		c.Close()
 	}
-	eventually(k.t, "each loop has a socket", func() bool { return sockets(k.t, address) == loops })
-	eventually(k.t, "the worker with all sockets answers", func() bool {
+	testwait.Until(k.t, "each loop has a socket", func() bool { return sockets(k.t, address) == loops })
+	testwait.Until(k.t, "the worker with all sockets answers", func() bool {
 		s, err := k.admin.Status(k.ctx())
 		return err == nil && s.Keeper != nil && s.Keeper.Last.Reason == "restart" && len(s.Loops) == loops
 	})
@@ -243,7 +244,7 @@ func TestCrashBeforeReplacement(t *testing.T) {
 				if trial {
 					s.signal(syscall.SIGUSR2)
 					s.state("proving")
-					eventually(t, "there is one worker", func() bool { return s.worker() != 0 && s.answers() })
+					testwait.Until(t, "there is one worker", func() bool { return s.worker() != 0 && s.answers() })
 				}
 				s.growing(address, 3, func() bool {
 					s.old = s.worker()

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // startLimited starts a daemon that may have so many descriptors. With CAP_SYS_RESOURCE it would raise
@@ -178,7 +179,7 @@ func TestFewDescriptorsForBothKinds(t *testing.T) {
 	}
 	defer all.Wait()
 	defer stop.Store(true)
-	eventually(t, "datagrams have their part of the descriptors", func() bool { return in(2) >= let })
+	testwait.Until(t, "datagrams have their part of the descriptors", func() bool { return in(2) >= let })
 	var served sync.WaitGroup
 	for i := range clients {
 		served.Go(func() {
@@ -190,7 +191,7 @@ func TestFewDescriptorsForBothKinds(t *testing.T) {
 		})
 	}
 	served.Wait()
-	eventually(t, "flows of datagrams go on, and further clients knock", func() bool {
+	testwait.Until(t, "flows of datagrams go on, and further clients knock", func() bool {
 		return in(20) >= let && d.metric("penstock_datagrams_dropped_total", `reason="no-room"`) >= 150
 	})
 	if n := d.metric("penstock_flows_ended_total", `cause="no-descriptors"`); n != 0 {
@@ -241,7 +242,7 @@ func TestFewDescriptorsAndASlowUpstream(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "clients wait", func() bool { return d.metric("penstock_overload_shed_total", `action="clients-wait"`) > 0 })
+	testwait.Until(t, "clients wait", func() bool { return d.metric("penstock_overload_shed_total", `action="clients-wait"`) > 0 })
 	// Longer than a client that was accepted would wait for a descriptor.
 	time.Sleep(1100 * time.Millisecond)
 	var upstream sync.WaitGroup

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // Members of Consul and Kubernetes drain and come back while a flow goes on, the same lookup serves two groups with one
@@ -75,7 +76,7 @@ groups:
 	// says waits for a line about a group.
 	says := func(group, msg string) {
 		t.Helper()
-		eventually(t, group+": "+msg, func() bool {
+		testwait.Until(t, group+": "+msg, func() bool {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			return slices.ContainsFunc(d.lines, func(l map[string]any) bool { return l["msg"] == msg && strings.Contains(fmt.Sprint(l["group"]), group) })
@@ -91,7 +92,7 @@ groups:
 		{"c", "consul", setConsul, consul.Fault, func() { consul.Set("web") }},
 		{"k", "kube", setKube, kube.Fault, func() { kube.Delete("shop", "web-1"); kube.Delete("shop", "web-2") }},
 	} {
-		eventually(t, "the members of "+c.group, func() bool { return states(c.group) == both })
+		testwait.Until(t, "the members of "+c.group, func() bool { return states(c.group) == both })
 		var flows []net.Conn
 		for range 2 { // one to each
 			conn, err := net.Dial("tcp", d.at(c.listener).String())
@@ -102,9 +103,9 @@ groups:
 			flows = append(flows, conn)
 		}
 		c.set(true)
-		eventually(t, "a drained member of "+c.group, func() bool { return states(c.group) == drained })
+		testwait.Until(t, "a drained member of "+c.group, func() bool { return states(c.group) == drained })
 		c.set(false)
-		eventually(t, "both members of "+c.group, func() bool { return states(c.group) == both })
+		testwait.Until(t, "both members of "+c.group, func() bool { return states(c.group) == both })
 		c.fault(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			fmt.Fprint(w, "[")
@@ -161,7 +162,7 @@ groups:
 `, kube.URL, kube.CAFile())
 	want := map[string]string{"one": "[tcp://127.0.0.1:{port}]", "four": "[tcp://127.0.0.1:{port}]", "six": "[tcp://[::1]:{port}]", "any": "[tcp://127.0.0.1:{port} tcp://[::1]:{port}]"}
 	var got map[string]string
-	eventually(t, "each group has its members", func() bool {
+	testwait.Until(t, "each group has its members", func() bool {
 		groups, err := d.admin.Groups(d.ctx())
 		if err != nil {
 			t.Fatal(err)

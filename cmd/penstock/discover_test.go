@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
 	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // Members that are registered in etcd come, change, drain and go during load, while etcd is stopped, killed and
@@ -51,7 +52,7 @@ groups: {all: {queue: {size: 100}, discover: [{etcd: /services/web/}], lookups: 
 		}
 		return strings.Join(names, " ")
 	}
-	eventually(t, "the first member", func() bool { return members() == "fixed" })
+	testwait.Until(t, "the first member", func() bool { return members() == "fixed" })
 	if line := d.line("member left out"); line["problem"] == nil || line["name"] != "etcd /services/web/" {
 		t.Errorf("%v", line)
 	}
@@ -93,7 +94,7 @@ groups: {all: {queue: {size: 100}, discover: [{etcd: /services/web/}], lookups: 
 	change(50) // waits for the server
 	registry.Kill()
 	was := flows.Load()
-	eventually(t, "flows without etcd", func() bool { return flows.Load() > was+20 })
+	testwait.Until(t, "flows without etcd", func() bool { return flows.Load() > was+20 })
 	registry.Restart()
 	change(150)
 	for i := range 6 {
@@ -102,7 +103,7 @@ groups: {all: {queue: {size: 100}, discover: [{etcd: /services/web/}], lookups: 
 		}
 	}
 	put("new", "%s", servers[1])
-	eventually(t, "the last members", func() bool { return members() == "fixed new" })
+	testwait.Until(t, "the last members", func() bool { return members() == "fixed new" })
 	ended.Store(true)
 	work.Wait()
 	if refused := d.metric("penstock_refusals_total", ""); refused > 0 {

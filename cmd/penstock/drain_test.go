@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // The log ends with "ended"; the lines of the flows that the shutdown has cut come before it.
@@ -73,9 +75,7 @@ func TestDrainUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	for deadline := time.Now().Add(patience); served.Load() < 500 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	testwait.For(func() bool { return served.Load() >= 500 })
 	d.signal(syscall.SIGTERM)
 	wg.Wait()
 	d.mustExit(0)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // drainedText has the listeners whose end and new beginning differ: LOW is an address without a port.
@@ -132,14 +133,14 @@ func TestDrainedRelayDies(t *testing.T) {
 			t.Parallel()
 			r := startDrained(t, "0s", sandbox)
 			r.drain()
-			eventually(t, "nobody is accepted", func() bool { return r.open() == 0 })
+			testwait.Until(t, "nobody is accepted", func() bool { return r.open() == 0 })
 			r.kill()
 			r.kill()
 			if n := r.open(); n != 0 {
 				t.Errorf("%d listeners are open after a crash", n)
 			}
 			r.fleet.good("undrain", "r0")
-			eventually(t, "the listeners are open", func() bool { return r.open() == len(r.at) })
+			testwait.Until(t, "the listeners are open", func() bool { return r.open() == len(r.at) })
 			r.goOn()
 			r.dial()
 			if sandbox != "" {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // fleetPatience is longer than the lease of a relay that is killed.
@@ -97,10 +98,8 @@ func (f *relays) nodes() (list []nodeState) {
 // until waits until ok holds.
 func (f *relays) until(what string, ok func() bool) {
 	f.Helper()
-	for deadline := time.Now().Add(fleetPatience); !ok(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			f.Fatalf("never: %s\n%s", what, f.good("status"))
-		}
+	if !testwait.For(ok) {
+		f.Fatalf("never: %s\n%s", what, f.good("status"))
 	}
 }
 

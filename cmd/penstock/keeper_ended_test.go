@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // The flows that ended last are listed by the next worker, too, after an upgrade; that the last reload failed is
@@ -17,7 +18,7 @@ func TestEndedFlowsAndFailedReloadGoOn(t *testing.T) {
 		c := testnet.Dial(t, k.at("tcp"))
 		mustPing(t, c)
 		c.Close()
-		eventually(t, "the flow has ended", func() bool {
+		testwait.Until(t, "the flow has ended", func() bool {
 			s, err := k.admin.Status(k.ctx())
 			return err == nil && s.Totals.Flows == 0 && len(k.ended(t)) == n
 		})

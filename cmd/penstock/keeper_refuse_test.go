@@ -13,12 +13,13 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // said waits for a line of the log whose message begins with text.
 func (k *kept) said(text string) {
 	k.t.Helper()
-	eventually(k.t, text, func() bool {
+	testwait.Until(k.t, text, func() bool {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		return slices.ContainsFunc(k.lines, func(l map[string]any) bool { return strings.HasPrefix(fmt.Sprint(l["msg"]), text) })
@@ -34,7 +35,7 @@ func TestUpgradeWithFullKeeper(t *testing.T) {
 	k.write(t, "listeners: {tcp: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}}\nengine: {loops: 1}\nkeeper: {keep-after: 1h, healthy-after: 0}\n")
 	k.begin(t, exec.Command("sh", "-c", `ulimit -n 300; exec "$0" run -c "$1"`, binary, k.file))
 	k.endWorker(t)
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	var flows []net.Conn
 	for range 160 {
 		c := testnet.Dial(t, k.at("tcp"))
@@ -47,7 +48,7 @@ func TestUpgradeWithFullKeeper(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	k.said("this worker goes on, because it cannot hand over")
-	eventually(t, "the worker is alone", func() bool { return k.worker() != 0 })
+	testwait.Until(t, "the worker is alone", func() bool { return k.worker() != 0 })
 	if now := k.worker(); now != before {
 		t.Errorf("the worker is %d, and was %d", now, before)
 	}
@@ -60,11 +61,11 @@ func TestUpgradeWithFullKeeper(t *testing.T) {
 	for _, c := range flows[:100] {
 		c.Close()
 	}
-	eventually(t, "the flows have ended", func() bool {
+	testwait.Until(t, "the flows have ended", func() bool {
 		s, err := k.admin.Status(k.ctx())
 		return err == nil && s.Totals.Flows == 61
 	})
-	eventually(t, "an upgrade succeeds", func() bool { // the keeper drops what has ended a little later
+	testwait.Until(t, "an upgrade succeeds", func() bool { // the keeper drops what has ended a little later
 		code, out = k.command("upgrade", "--binary", binary)
 		return code == 0
 	})
@@ -82,7 +83,7 @@ func TestWatchdogOfHungWorker(t *testing.T) {
 	t.Parallel()
 	k := &kept{configured: runFile(t, threeListeners+"keeper: {keep-after: 0, healthy-after: 1h, watchdog: 1h}\n", speak(t, "one").url())}
 	k.endWorker(t)
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	f := threeFlows(k)
 	before := k.worker()
 	text, err := os.ReadFile(k.file)
@@ -113,10 +114,10 @@ func TestNewWorkerDies(t *testing.T) {
 	t.Parallel()
 	k := &kept{configured: runFile(t, threeListeners+"keeper: {keep-after: 0, healthy-after: 1h, max-restart-delay: 100ms}\n", speak(t, "one").url())}
 	k.endWorker(t)
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	f := threeFlows(k)
 	exe := func() string {
-		eventually(t, "there is one worker", func() bool { return k.worker() != 0 })
+		testwait.Until(t, "there is one worker", func() bool { return k.worker() != 0 })
 		path, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", k.worker()))
 		return path
 	}
@@ -135,7 +136,7 @@ func TestNewWorkerDies(t *testing.T) {
 		when func(before int) int // waits for the worker to kill
 	}{
 		{"at once", func(before int) (pid int) {
-			eventually(t, "the old worker has gone", func() bool {
+			testwait.Until(t, "the old worker has gone", func() bool {
 				all := k.children()
 				if len(all) == 1 && all[0] != before {
 					pid = all[0]
@@ -145,7 +146,7 @@ func TestNewWorkerDies(t *testing.T) {
 			return pid
 		}},
 		{"on trial", func(before int) (pid int) {
-			eventually(t, "the new worker answers", func() bool {
+			testwait.Until(t, "the new worker answers", func() bool {
 				s, err := k.admin.Status(k.ctx())
 				if err == nil && s.Keeper.Worker != before {
 					pid = s.Keeper.Worker
@@ -155,7 +156,7 @@ func TestNewWorkerDies(t *testing.T) {
 			return pid
 		}},
 	} {
-		eventually(t, "there is one worker", func() bool { return k.worker() != 0 })
+		testwait.Until(t, "there is one worker", func() bool { return k.worker() != 0 })
 		before := k.worker()
 		type result struct {
 			code int
@@ -195,7 +196,7 @@ func TestCrashLoop(t *testing.T) {
 	const deaths = 6
 	for dead := map[int]bool{}; len(dead) < deaths; {
 		pid := 0
-		eventually(t, "there is another worker", func() bool { pid = k.worker(); return pid != 0 && !dead[pid] })
+		testwait.Until(t, "there is another worker", func() bool { pid = k.worker(); return pid != 0 && !dead[pid] })
 		dead[pid] = true
 		if err := sendSignal(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
@@ -223,7 +224,7 @@ func TestRelayKeep(t *testing.T) {
 	k.begin(t, exec.Command(binary, "relay", "--keep", "--log-format=json", "unix://"+dir+"/in.sock", "echo:"))
 	k.endWorker(t)
 	dial := func() (c net.Conn) {
-		eventually(t, "it accepts", func() bool {
+		testwait.Until(t, "it accepts", func() bool {
 			var err error
 			c, err = net.Dial("unix", dir+"/in.sock")
 			return err == nil
@@ -233,7 +234,7 @@ func TestRelayKeep(t *testing.T) {
 	}
 	c := dial()
 	mustPing(t, c)
-	eventually(t, "the keeper knows that the worker is ready", func() bool {
+	testwait.Until(t, "the keeper knows that the worker is ready", func() bool {
 		return slices.ContainsFunc(k.wait("keeper", 1), func(l map[string]any) bool { return l["event"] == "worker-ready" })
 	})
 	k.signal(syscall.SIGUSR2) // hands over, and so settles, all flows

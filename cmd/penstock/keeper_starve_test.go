@@ -15,6 +15,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // runKeeperTo starts penstock run with a keeper whose standard error stream is a file, and waits until its
@@ -42,7 +43,7 @@ func runKeeperTo(t *testing.T, stderr *os.File, env ...string) *kept {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.admin.Close)
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	return k
 }
 
@@ -150,14 +151,14 @@ func TestKeeperWatchdog(t *testing.T) {
 		}
 	}
 	pinged()
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	if env, err := os.ReadFile("/proc/" + strconv.Itoa(k.worker()) + "/environ"); err != nil || strings.Contains(string(env), "WATCHDOG") {
 		t.Errorf("the worker is told about the watchdog: %v", err)
 	}
 	if code, out := k.command("upgrade", "--binary", binary); code != 0 {
 		t.Errorf("exit code %d: %s", code, out)
 	}
-	eventually(t, "the keeper is upgraded", func() bool {
+	testwait.Until(t, "the keeper is upgraded", func() bool {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		return slices.ContainsFunc(k.lines, func(line map[string]any) bool { return line["event"] == "keeper-upgraded" })

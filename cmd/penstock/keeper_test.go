@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // runKeeper starts penstock run with a keeper that has further settings. At the end of the test no worker
@@ -24,7 +25,7 @@ func runKeeper(t *testing.T, settings, text string, values ...any) *kept {
 	t.Helper()
 	k := &kept{configured: runFile(t, text+"\nkeeper: {keep-after: 0, healthy-after: 0, "+settings+"}\n", values...)}
 	k.endWorker(t)
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	return k
 }
 
@@ -92,7 +93,7 @@ func (f *flowsOf) answer(text string) {
 // holds waits until the keeper holds this many flows.
 func (k *kept) holds(n int) {
 	k.t.Helper()
-	eventually(k.t, "the flows are held", func() bool {
+	testwait.Until(k.t, "the flows are held", func() bool {
 		s, err := k.admin.Status(k.ctx())
 		return err == nil && s.Keeper != nil && s.Keeper.Flows >= int64(n)
 	})
@@ -101,7 +102,7 @@ func (k *kept) holds(n int) {
 // started waits for the n-th start of a worker after the first one.
 func (k *kept) started(n int64) (w api.WorkerStart) {
 	k.t.Helper()
-	eventually(k.t, fmt.Sprintf("worker %d after the first is ready", n), func() bool {
+	testwait.Until(k.t, fmt.Sprintf("worker %d after the first is ready", n), func() bool {
 		s, err := k.admin.Status(k.ctx())
 		if err != nil || s.Keeper == nil || s.Keeper.Last == nil || s.Keeper.Last.Number < n {
 			return false
@@ -116,7 +117,7 @@ func (k *kept) started(n int64) (w api.WorkerStart) {
 func (k *kept) end(s syscall.Signal) {
 	k.t.Helper()
 	worker := 0
-	eventually(k.t, "there is one worker", func() bool { worker = k.worker(); return worker != 0 })
+	testwait.Until(k.t, "there is one worker", func() bool { worker = k.worker(); return worker != 0 })
 	if err := sendSignal(worker, s); err != nil {
 		k.t.Fatal(err)
 	}
@@ -235,7 +236,7 @@ func TestUpgrade(t *testing.T) {
 	// The API answers before the keeper knows that the worker is ready, and then the keeper replaces itself: a signal
 	// that comes meanwhile may have no effect.
 	sent := time.Time{}
-	eventually(t, "SIGUSR2 upgrades", func() bool {
+	testwait.Until(t, "SIGUSR2 upgrades", func() bool {
 		if time.Since(sent) > 2*time.Second {
 			k.signal(syscall.SIGUSR2)
 			sent = time.Now()
@@ -297,7 +298,7 @@ func TestReloadsChangeEngine(t *testing.T) {
 	const text = "listeners: {tcp: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}}\nengine: {loops: 1}\n"
 	k := &kept{configured: runFile(t, text+"keeper: {keep-after: 0, healthy-after: 1h}\n")}
 	k.endWorker(t)
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	began, err := k.admin.Status(k.ctx())
 	if err != nil {
 		t.Fatal(err)
@@ -461,7 +462,7 @@ func TestKeeperStdin(t *testing.T) {
 	k := &kept{configured: &configured{dir: dir}}
 	k.begin(t, cmd)
 	k.endWorker(t)
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	c := testnet.Dial(t, k.at("tcp"))
 	mustPing(t, c)
 	k.holds(1)
@@ -513,6 +514,6 @@ func TestReloadBetweenCrashes(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	k.started(5)
-	eventually(t, "the keeper holds no more than before", func() bool { return held() <= before })
+	testwait.Until(t, "the keeper holds no more than before", func() bool { return held() <= before })
 	mustPing(t, testnet.Dial(t, k.at("later")))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/testcerts"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // Flows whose TLS ends or begins here end with their worker. Whoever upgrades is told how many before, and afterwards.
@@ -98,7 +99,7 @@ groups:
 	for _, c := range append(f.list, plain.list...) {
 		c.Close()
 	}
-	eventually(t, "no flow is open", func() bool {
+	testwait.Until(t, "no flow is open", func() bool {
 		s, err := k.admin.Status(k.ctx())
 		return err == nil && s.Totals.Flows == 0 && s.Resources.TLSFlows == 0
 	})

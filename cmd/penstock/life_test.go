@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // busy opens a flow and checks that it works.
@@ -64,16 +65,13 @@ func TestDrain(t *testing.T) {
 	if l := d.line("draining"); l["flows"] != 1.0 || l["deadline"] != 30.0 {
 		t.Errorf("%v", l)
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	testwait.Until(t, "it listens no more", func() bool {
 		late, err := net.Dial("tcp", d.addr().String())
-		if err != nil {
-			break
+		if err == nil {
+			late.Close()
 		}
-		late.Close()
-		if time.Now().After(deadline) {
-			t.Fatal("it still listens")
-		}
-	}
+		return err != nil
+	})
 	mustPing(t, c)
 	c.Close()
 	d.mustExit(0)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // With a full descriptor table, clients wait until a flow ends, existing flows continue, and the
@@ -85,7 +86,7 @@ func TestDescriptorTableFull(t *testing.T) {
 		t.Errorf("the daemon spun: %v of CPU in 300 ms of waiting", spent)
 	}
 	// An operator sees it, although the daemon has no descriptor left.
-	eventually(t, "the listener is resting", func() bool { return state() == "resting" })
+	testwait.Until(t, "the listener is resting", func() bool { return state() == "resting" })
 
 	// Each client that leaves makes room for one that waits.
 	for i, c := range conns {
@@ -96,7 +97,7 @@ func TestDescriptorTableFull(t *testing.T) {
 			c.Close()
 		}
 	}
-	eventually(t, "the listener is open", func() bool { return state() == "open" })
+	testwait.Until(t, "the listener is open", func() bool { return state() == "open" })
 	for _, c := range conns[leave:] {
 		mustPing(t, c)
 		c.Close()

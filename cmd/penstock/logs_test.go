@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // Lines of a template, and a file that is renamed while flows end: each record is in one of the
@@ -44,7 +45,7 @@ access-log: {to: "{dir}/a.log", format: "{cause} {listener} \"{sni}\" {bytes_up}
 		}
 	}
 	lines := func(file string, n int) {
-		eventually(t, fmt.Sprintf("%d lines", n), func() bool {
+		testwait.Until(t, fmt.Sprintf("%d lines", n), func() bool {
 			text, _ := os.ReadFile(file)
 			return bytes.Count(text, []byte("\n")) >= n
 		})
@@ -58,7 +59,7 @@ access-log: {to: "{dir}/a.log", format: "{cause} {listener} \"{sni}\" {bytes_up}
 	visit(5)
 	lines(before, 10)
 	d.signal(syscall.SIGUSR1)
-	eventually(t, "there is a new file", func() bool { _, err := os.Stat(now); return err == nil })
+	testwait.Until(t, "there is a new file", func() bool { _, err := os.Stat(now); return err == nil })
 	visit(5)
 	lines(now, 5)
 	for _, f := range []string{before, now} {
@@ -102,7 +103,7 @@ access-log: {to: "{dir}/a.log", format: "{listener} {local}"}
 	d.mustTurnAway("denied", "")
 	mustPing(t, d.to("udp"))
 	var text []byte
-	eventually(t, "each flow has a line", func() bool {
+	testwait.Until(t, "each flow has a line", func() bool {
 		text, _ = os.ReadFile(filepath.Join(d.dir, "a.log"))
 		return bytes.Count(text, []byte("\n")) >= 4
 	})
@@ -229,7 +230,7 @@ func TestLogBlocked(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	defer cmd.Process.Kill()
-	eventually(t, "the daemon serves", func() bool {
+	testwait.Until(t, "the daemon serves", func() bool {
 		c, err := net.Dial("unix", filepath.Join(dir, "s"))
 		if err == nil {
 			c.Close()
@@ -269,7 +270,7 @@ groups: {g: {members: [{to: "udp://127.0.0.1:9", drained: true}]}}
 		text, _ := os.ReadFile(filepath.Join(d.dir, "access.log"))
 		return bytes.Count(text, []byte(`"reason":"no-member"`))
 	}
-	eventually(t, "most of them were refused", func() bool { return refused() > flows/2 })
+	testwait.Until(t, "most of them were refused", func() bool { return refused() > flows/2 })
 	d.signal(syscall.SIGTERM)
 	d.mustExit(0)
 	told := 0

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A configuration in which a listener relays to itself, directly or through others, is an error.
@@ -65,7 +66,7 @@ func TestLoopByName(t *testing.T) {
 		io.ReadAll(c)
 	}
 	log := filepath.Join(d.dir, "access.log")
-	eventually(t, "a flow is refused", func() bool {
+	testwait.Until(t, "a flow is refused", func() bool {
 		visit()
 		text, _ := os.ReadFile(log)
 		return strings.Contains(string(text), `"reason":"loop"`)

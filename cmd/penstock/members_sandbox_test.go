@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // inSandbox skips a test where the ports that a worker may connect to are not restricted.
@@ -47,7 +48,7 @@ groups: {all: {balance: round-robin, members: [{name: one, to: "{0}"}], check: {
 	// only waits until clients are served by these members, and none is refused.
 	only := func(names ...string) {
 		t.Helper()
-		eventually(t, "clients go to "+strings.Join(names, ", "), func() bool {
+		testwait.Until(t, "clients go to "+strings.Join(names, ", "), func() bool {
 			seen := map[string]bool{}
 			for range 2 * len(names) {
 				seen[name(t, k.to("a"))] = true
@@ -137,7 +138,7 @@ groups: {all: {members: [{name: one, to: "{0}"}]}}
 keeper: {keep-after: 0s, healthy-after: 1h}
 `, one.url())}
 	k.endWorker(t)
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	k.inSandbox()
 	upgrade := exec.Command(binary, "upgrade", "--admin", "unix://"+k.dir+"/admin.sock")
 	if err := upgrade.Start(); err != nil {
@@ -152,7 +153,7 @@ keeper: {keep-after: 0s, healthy-after: 1h}
 		t.Errorf("served by %q", n)
 	}
 	k.end(syscall.SIGKILL)
-	eventually(t, "the member has moved", func() bool {
+	testwait.Until(t, "the member has moved", func() bool {
 		g, err := k.admin.Group(k.ctx(), "all")
 		return err == nil && len(g.Members) == 1 && g.Members[0].Address == two.url()
 	})
@@ -186,7 +187,7 @@ keeper: {}
 	d.begin(t, cmd)
 	k := &kept{configured: d}
 	k.endWorker(t)
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	k.inSandbox()
 	want := "permission denied (the sandbox has no port " + port + ")"
 	d.mustTurnAway("a", "")
@@ -197,7 +198,7 @@ keeper: {}
 		t.Errorf("the log has %v", e)
 	}
 	for _, args := range [][]string{{"ended"}, {"groups"}, {"groups", "--json"}} {
-		eventually(t, "penstock "+strings.Join(args, " ")+" says it", func() bool {
+		testwait.Until(t, "penstock "+strings.Join(args, " ")+" says it", func() bool {
 			_, out := k.command(args...)
 			return strings.Contains(out, want)
 		})

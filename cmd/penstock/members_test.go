@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // Operators add, move and remove members of a running daemon. A reload keeps what they did, penstock
@@ -52,7 +53,7 @@ groups:
 	}
 	only := func(names ...string) {
 		t.Helper()
-		eventually(t, "clients go to "+strings.Join(names, ", "), func() bool {
+		testwait.Until(t, "clients go to "+strings.Join(names, ", "), func() bool {
 			got := served(6)
 			for _, n := range names {
 				if got[n] == 0 {
@@ -240,7 +241,7 @@ func TestMemberChangeIsWhole(t *testing.T) {
 listeners: {a: {listen: "tcp://127.0.0.1:0", to: all}}
 groups: {all: {members: [{name: named, to: "tcp://localhost:{0}"}]}}
 `, port)
-	eventually(t, "localhost is found", func() bool {
+	testwait.Until(t, "localhost is found", func() bool {
 		g, err := d.admin.Group(d.ctx(), "all")
 		return err == nil && len(g.Members) > 0
 	})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/testcerts"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A relay that has become another user checks members with a certificate and key that only root can read, and so it does after a reload that
@@ -63,11 +64,11 @@ func TestMembersOverTLS(t *testing.T) {
 	k.write(t, text)
 	k.begin(t, exec.Command(binary, "run", "-c", k.file))
 	k.endWorker(t)
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	member := func(state, why string) {
 		t.Helper()
 		got := ""
-		eventually(t, "the member is "+state+" because of "+why, func() bool {
+		testwait.Until(t, "the member is "+state+" because of "+why, func() bool {
 			g, err := k.admin.Group(k.ctx(), "web")
 			if err != nil || len(g.Members) != 1 {
 				return false

@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // The kernel kills the worker because its control group is out of memory. The flow goes on, and the daemon says who
@@ -23,12 +23,12 @@ listeners: {echo: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}}
 	c.begin(t, g.command(binary, "run", "-c", c.file))
 	k := &kept{configured: c}
 	k.endWorker(t)
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	flow := testnet.Dial(t, k.at("echo"))
 	mustPing(t, flow)
 	k.settled(1)
 
-	eventually(t, "the worker is first in the order", func() bool { // whoever else is large
+	testwait.Until(t, "the worker is first in the order", func() bool { // whoever else is large
 		worker := k.worker()
 		return worker != 0 && os.WriteFile("/proc/"+strconv.Itoa(worker)+"/oom_score_adj", []byte("1000"), 0) == nil
 	})
@@ -36,9 +36,7 @@ listeners: {echo: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}}
 	if err := hog.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); g.oomKills() == 0 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	testwait.For(func() bool { return g.oomKills() > 0 })
 	hog.Process.Kill()
 	hog.Wait()
 	if w := k.started(1); w.Cause != "signal 9 (the kernel's OOM killer)" || w.TotalLost() != 0 {

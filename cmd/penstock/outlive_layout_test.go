@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // otherLayout builds the daemon with one more word in the middle of a series of counters, as a version with one more cause has it.
@@ -63,7 +64,7 @@ func TestUpgradeToOtherLayout(t *testing.T) {
 			c.Close()
 			want++
 		}
-		eventually(t, fmt.Sprintf("%d flows are counted %s", want, when), func() bool {
+		testwait.Until(t, fmt.Sprintf("%d flows are counted %s", want, when), func() bool {
 			return k.metric("penstock_flow_duration_seconds_count", `listener="t"`) == float64(want)
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // As a service manager starts it, with a keeper: what the manager hears comes from the main process,
@@ -62,7 +63,7 @@ func TestServiceOutlives(t *testing.T) {
 	file.Close()
 	main = cmd.Process.Pid
 	heard("READY")
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	c := k.to("web")
 	if c.RemoteAddr().String() != l.Addr().String() {
 		t.Errorf("it listens at %v, and was given %v", c.RemoteAddr(), l.Addr())
@@ -71,7 +72,7 @@ func TestServiceOutlives(t *testing.T) {
 	k.settled(1)
 	upgrade := func() {
 		k.upgrade()
-		eventually(t, "the keeper has replaced itself", func() bool {
+		testwait.Until(t, "the keeper has replaced itself", func() bool {
 			return slices.ContainsFunc(k.wait("keeper", 1), func(l map[string]any) bool { return l["event"] == "keeper-upgraded" })
 		})
 	}

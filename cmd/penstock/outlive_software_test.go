@@ -26,6 +26,7 @@ import (
 	"golang.org/x/net/quic"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // Real clients and real servers: what they have begun goes on while the worker is killed and the
@@ -131,7 +132,7 @@ func TestPostgresOutlives(t *testing.T) {
 	other.say("SELECT pg_advisory_lock(1), 'mine';")
 	other.expect("|mine")
 	p.say("SELECT pg_advisory_lock(1), 'at last';")
-	eventually(t, "the query waits", func() bool {
+	testwait.Until(t, "the query waits", func() bool {
 		other.say("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted;")
 		return other.line() == "1"
 	})

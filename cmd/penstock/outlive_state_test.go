@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // What a worker has counted and what it knows goes on in the next one, however it ended: no counter
@@ -38,7 +39,7 @@ groups:
 		}
 		return list
 	}
-	eventually(t, "the members are checked", func() bool {
+	testwait.Until(t, "the members are checked", func() bool {
 		g, err := k.admin.Group(k.ctx(), "all")
 		return err == nil && !slices.ContainsFunc(g.Members, func(m api.Member) bool { return m.Check == nil })
 	})
@@ -47,7 +48,7 @@ groups:
 		name(t, c)
 		c.Close()
 	}
-	eventually(t, "the flows have ended", func() bool {
+	testwait.Until(t, "the flows have ended", func() bool {
 		s, err := k.admin.Status(k.ctx())
 		return err == nil && s.Totals.Flows == 0 && s.Totals.Begun >= 7
 	})
@@ -62,7 +63,7 @@ groups:
 	must(k.admin.SetMember(k.ctx(), "all", "two", api.MemberChange{Weight: &weight}))
 	must(k.admin.AddMember(k.ctx(), "all", api.NewMember{Name: "four", Address: two.url()}))
 	must(k.admin.Reload(k.ctx()))
-	eventually(t, "the new member is checked", func() bool {
+	testwait.Until(t, "the new member is checked", func() bool {
 		return !strings.Contains(strings.Join(members(), "\n"), "checking")
 	})
 	before, counted, status := members(), k.counters(t), k.status(t)
@@ -185,7 +186,7 @@ listeners:
 		"silent: member udp://" + silent.LocalAddr().String(), "tcp: member echo:", "udp: member echo:",
 		"silent: 1 begun, 6 bytes in 1 datagrams", "udp: 1 begun, 3 bytes in 1 datagrams", "tcp: 1 begun, 3 bytes in 0 datagrams",
 	}
-	eventually(t, "everything has arrived", func() bool { return slices.Equal(state(), want) })
+	testwait.Until(t, "everything has arrived", func() bool { return slices.Equal(state(), want) })
 	k.settled(3)
 	k.crash()
 	if got := state(); !slices.Equal(got, want) {
@@ -196,7 +197,7 @@ listeners:
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the flows have ended", func() bool { return k.status(t).Totals.Flows == 0 })
+	testwait.Until(t, "the flows have ended", func() bool { return k.status(t).Totals.Flows == 0 })
 	if got := state(); !slices.Equal(got, want[3:]) {
 		t.Errorf("after the end of the flows\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want[3:], "\n"))
 	}
@@ -245,10 +246,10 @@ listeners:
 	for range 10 {
 		send()
 	}
-	eventually(t, "the first member has 10", func() bool { return counted() == [3]int64{10, 10, 0} })
+	testwait.Until(t, "the first member has 10", func() bool { return counted() == [3]int64{10, 10, 0} })
 	members[0].Close()
 	buf := make([]byte, 100)
-	eventually(t, "the second member has one", func() bool {
+	testwait.Until(t, "the second member has one", func() bool {
 		send() // the first of these are answered with an ICMP error
 		members[1].SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 		_, _, err := members[1].ReadFrom(buf)
@@ -270,7 +271,7 @@ listeners:
 	if _, err := k.admin.KillAll(k.ctx(), api.Filter{Listener: "l"}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the flow has ended", func() bool { return k.status(t).Totals.Flows == 0 })
+	testwait.Until(t, "the flow has ended", func() bool { return k.status(t).Totals.Flows == 0 })
 	check("after its end")
 }
 
@@ -293,7 +294,7 @@ access-log: {to: "{0}"}
 			c.Close()
 		}
 	}
-	eventually(t, "all are refused", func() bool { return k.status(t).Totals.Begun == clients })
+	testwait.Until(t, "all are refused", func() bool { return k.status(t).Totals.Begun == clients })
 	dropped := func() float64 { return k.metric("penstock_log_lines_dropped_total", `log="access"`) }
 	if n := dropped(); n != 0 {
 		t.Errorf("%v lines are dropped, and nobody died", n)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // steps is a daemon in the middle of an upgrade, with a flow of each network.
@@ -30,9 +31,9 @@ func checking(t *testing.T, healthyAfter string) *steps {
 	text := "reload: {watch: false}\n" + threeListeners + "\nkeeper: {keep-after: 0, max-restart-delay: 100ms, healthy-after: " + healthyAfter + "}\n"
 	s := &steps{kept: &kept{configured: runFile(t, text, speak(t, "one").url())}}
 	s.endWorker(t)
-	eventually(t, "the API answers", s.answers)
+	testwait.Until(t, "the API answers", s.answers)
 	s.flows = threeFlows(s.kept)
-	eventually(t, "there is one worker", func() bool { s.old = s.worker(); return s.old != 0 })
+	testwait.Until(t, "there is one worker", func() bool { s.old = s.worker(); return s.old != 0 })
 	var err error
 	if s.file, err = os.ReadFile(s.kept.file); err != nil {
 		t.Fatal(err)
@@ -51,7 +52,7 @@ func checking(t *testing.T, healthyAfter string) *steps {
 	s.upgradable()
 	s.signal(syscall.SIGUSR2)
 	s.state("checking")
-	eventually(t, "the new worker is there", func() bool {
+	testwait.Until(t, "the new worker is there", func() bool {
 		for _, pid := range s.children() {
 			if pid != s.old {
 				s.new = pid
@@ -59,7 +60,7 @@ func checking(t *testing.T, healthyAfter string) *steps {
 		}
 		return s.new != 0
 	})
-	eventually(t, "the new worker reads its configuration", func() bool { return s.has(s.new, s.kept.file) > 0 })
+	testwait.Until(t, "the new worker reads its configuration", func() bool { return s.has(s.new, s.kept.file) > 0 })
 	t.Cleanup(func() { // the keeper may be gone
 		sendSignal(s.old, syscall.SIGKILL)
 		sendSignal(s.new, syscall.SIGKILL)
@@ -70,7 +71,7 @@ func checking(t *testing.T, healthyAfter string) *steps {
 // state waits until the keeper has said that the upgrade has reached a state.
 func (s *steps) state(name string) {
 	s.t.Helper()
-	eventually(s.t, "the upgrade is "+name, func() bool {
+	testwait.Until(s.t, "the upgrade is "+name, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, line := range s.lines {
@@ -85,7 +86,7 @@ func (s *steps) state(name string) {
 // upgradable waits until the keeper knows that the worker is ready, which is told after the API answers: before, it refuses an upgrade.
 func (s *steps) upgradable() {
 	s.t.Helper()
-	eventually(s.t, "the keeper knows that the worker is ready", func() bool {
+	testwait.Until(s.t, "the keeper knows that the worker is ready", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return slices.ContainsFunc(s.lines, func(line map[string]any) bool { return line["event"] == "worker-ready" })
@@ -137,7 +138,7 @@ func (s *steps) restoring() {
 	s.t.Helper()
 	s.starting()
 	s.to(s.new, syscall.SIGCONT)
-	eventually(s.t, "the new worker makes its engine", func() bool {
+	testwait.Until(s.t, "the new worker makes its engine", func() bool {
 		return s.has(s.new, "anon_inode:[eventpoll]") > 1 // that of Go's runtime is one
 	})
 }
@@ -158,7 +159,7 @@ func (s *steps) to(pid int, signal syscall.Signal) {
 // gone waits for the end of a process whose parent may have gone, too.
 func (s *steps) gone(pid int) {
 	s.t.Helper()
-	eventually(s.t, "the process has ended", func() bool { return !s.lives(pid) })
+	testwait.Until(s.t, "the process has ended", func() bool { return !s.lives(pid) })
 }
 
 // lives reports whether a process has threads: the first one may have ended while others still have its descriptors.

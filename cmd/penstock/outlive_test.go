@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // kept is a daemon that runs under a keeper: its worker can be killed and upgraded.
@@ -21,7 +23,7 @@ func runKept(t *testing.T, text string, values ...any) *kept {
 	t.Helper()
 	k := &kept{configured: runFile(t, text+keeperOfTests, values...)}
 	k.endWorker(t)
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	return k
 }
 
@@ -74,7 +76,7 @@ func childrenOf(pid int) (pids []int) {
 // settled waits until this many flows would go on after a crash.
 func (k *kept) settled(flows int64) {
 	k.t.Helper()
-	eventually(k.t, "the flows are held", func() bool {
+	testwait.Until(k.t, "the flows are held", func() bool {
 		s, err := k.admin.Status(k.ctx())
 		return err == nil && s.Keeper != nil && s.Keeper.Flows >= flows
 	})
@@ -99,7 +101,7 @@ func (k *kept) upgrade() {
 	k.t.Helper()
 	k.replaced(func(int) {
 		// The daemon calls itself healthy a moment before the keeper does, for which the last upgrade goes on until then.
-		eventually(k.t, "an upgrade is possible", func() bool {
+		testwait.Until(k.t, "an upgrade is possible", func() bool {
 			out, err := exec.Command(binary, "upgrade", "--admin", "unix://"+k.dir+"/admin.sock").CombinedOutput()
 			if err != nil && !strings.Contains(string(out), "another upgrade is under way") {
 				k.t.Fatalf("penstock upgrade: %v\n%s", err, out)
@@ -114,9 +116,9 @@ func (k *kept) upgrade() {
 func (k *kept) replaced(do func(worker int)) {
 	k.t.Helper()
 	before := 0
-	eventually(k.t, "there is one worker", func() bool { before = k.worker(); return before != 0 })
+	testwait.Until(k.t, "there is one worker", func() bool { before = k.worker(); return before != 0 })
 	do(before)
-	eventually(k.t, "another worker answers", func() bool {
+	testwait.Until(k.t, "another worker answers", func() bool {
 		now := k.worker()
 		return now != 0 && now != before && k.answers()
 	})

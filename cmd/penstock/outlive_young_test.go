@@ -15,6 +15,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // lateServer is an upstream whose accept queue is full, until open is called.
@@ -80,7 +81,7 @@ func (s *lateServer) open() <-chan *proxyproto.Header {
 // inState waits until n flows are in a state.
 func (k *kept) inState(state string, n int) {
 	k.t.Helper()
-	eventually(k.t, fmt.Sprintf("%d flows are %s", n, state), func() bool {
+	testwait.Until(k.t, fmt.Sprintf("%d flows are %s", n, state), func() bool {
 		l, err := k.admin.Flows(k.ctx(), api.Filter{State: state}, api.Page{})
 		return err == nil && len(l.Flows) == n
 	})

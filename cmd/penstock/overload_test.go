@@ -18,6 +18,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	engine "github.com/penstock/penstock/relay"
 )
 
@@ -70,15 +71,12 @@ func newMemoryGroup(t *testing.T, limit int64) *memoryGroup {
 func (g *memoryGroup) takes() bool { return g.command("true").Run() == nil }
 
 func (g *memoryGroup) remove() {
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		err := os.Remove(g.folder)
-		if err == nil || errors.Is(err, os.ErrNotExist) {
-			return
-		}
-		if time.Now().After(deadline) {
-			g.t.Error(err)
-			return
-		}
+	var err error
+	if !testwait.For(func() bool {
+		err = os.Remove(g.folder)
+		return err == nil || errors.Is(err, os.ErrNotExist)
+	}) {
+		g.t.Error(err)
 	}
 }
 
@@ -268,7 +266,7 @@ func TestOverloadMemory(t *testing.T) {
 	}
 	o.survives()
 	// The limit is lowered: stalled flows end, and no others.
-	eventually(t, "stalled flows end", func() bool {
+	testwait.Until(t, "stalled flows end", func() bool {
 		o.survives()
 		r, _, count := o.overload()
 		if r.Pressure < 0.9 && count["end-stalled"] == 0 { // garbage was all that was too much
@@ -276,7 +274,7 @@ func TestOverloadMemory(t *testing.T) {
 		}
 		return count["end-stalled"] > 0
 	})
-	eventually(t, "there is room again", func() bool {
+	testwait.Until(t, "there is room again", func() bool {
 		o.survives()
 		_, active, _ := o.overload()
 		return !active["end-stalled"]
@@ -299,7 +297,7 @@ func TestOverloadMemory(t *testing.T) {
 	}
 	o.hangUp()
 	o.group.setLimit(64 << 20)
-	eventually(t, "nothing is short any more", func() bool {
+	testwait.Until(t, "nothing is short any more", func() bool {
 		o.survives()
 		_, active, _ := o.overload()
 		for _, on := range active {
@@ -325,7 +323,7 @@ func TestOverloadTiny(t *testing.T) {
 		o.survives()
 	}
 	o.hangUp()
-	eventually(t, "it recovers", func() bool {
+	testwait.Until(t, "it recovers", func() bool {
 		o.survives()
 		_, active, _ := o.overload()
 		return !active["no-streams"]

@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/testcerts"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // Relative paths start at the folder of the file that has them: at the start, in the sandbox, after a reload that names another
@@ -43,7 +44,7 @@ func TestRelativePaths(t *testing.T) {
 		k.write(t, text("one", "access.log"))
 		k.begin(t, cmd)
 		k.endWorker(t)
-		eventually(t, "the API answers", k.answers)
+		testwait.Until(t, "the API answers", k.answers)
 		greets := func(want string) {
 			t.Helper()
 			c := tls.Client(testnet.Dial(t, k.at("l")), &tls.Config{RootCAs: authority.Pool(), ServerName: want})

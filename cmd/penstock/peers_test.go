@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // One client at a time, with members of weights 1 and 2: the light one is chosen as nginx chooses
@@ -65,7 +66,7 @@ stream {
 	const visits = 150
 	share := func(at string) int {
 		t.Helper()
-		eventually(t, "it listens at "+at, func() bool {
+		testwait.Until(t, "it listens at "+at, func() bool {
 			c, err := net.Dial("tcp", at)
 			if err == nil {
 				c.Close()
@@ -83,7 +84,7 @@ stream {
 			}
 			before := light.open() + heavy.open()
 			c.Close()
-			eventually(t, "the visit is over", func() bool { return light.open()+heavy.open() < before })
+			testwait.Until(t, "the visit is over", func() bool { return light.open()+heavy.open() < before })
 		}
 		return n
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	engine "github.com/penstock/penstock/relay"
 )
 
@@ -90,7 +91,7 @@ groups:
 	flows := func(what, listener, group string, want ...int64) {
 		t.Helper()
 		var got [4]int64
-		eventually(t, what, func() bool {
+		testwait.Until(t, what, func() bool {
 			for i, v := range d.numbers(listener, group) {
 				got[i] = v.Flows
 			}
@@ -165,13 +166,13 @@ groups:
 	first := d.to("full")
 	name(t, first)
 	second := d.to("full")
-	eventually(t, "it waits", func() bool {
+	testwait.Until(t, "it waits", func() bool {
 		gs, err := d.admin.Groups(d.ctx())
 		return err == nil && gs.Groups[1].Queue.Flows == 1
 	})
 	d.mustTurnAway("full", "x")
 	for reason, listener := range map[string]string{"no-member": "none", "queue-full": "full"} {
-		eventually(t, reason, func() bool {
+		testwait.Until(t, reason, func() bool {
 			return d.metric("penstock_refusals_total", `listener="`+listener+`",reason="`+reason+`"`) == 1
 		})
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/pires/go-proxyproto"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A reader is a server that requires a PROXY header, and then echoes.
@@ -215,7 +216,7 @@ listeners:
 	}
 	serve(t, "haproxy", "-db", "-f", conf)
 	var c net.Conn
-	eventually(t, "haproxy comes up", func() (ok bool) {
+	testwait.Until(t, "haproxy comes up", func() (ok bool) {
 		var err error
 		c, err = net.Dial("tcp", front)
 		return err == nil

@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // published is a configuration in etcd, and the relays that run it.
@@ -85,15 +86,15 @@ func (p *published) begun(node, state, layer string, env ...string) *configured 
 func (p *published) is(c *configured, what string, is func(api.RemoteConfig) bool) {
 	p.Helper()
 	var r api.RemoteConfig
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		if s, err := c.admin.Status(c.ctx()); err == nil && len(s.Config.Remote) == 1 {
-			if r = s.Config.Remote[0]; is(r) {
-				return
-			}
+	if !testwait.For(func() bool {
+		s, err := c.admin.Status(c.ctx())
+		if err != nil || len(s.Config.Remote) != 1 {
+			return false
 		}
-		if time.Now().After(deadline) {
-			p.Fatalf("never: %s; it is %+v", what, r)
-		}
+		r = s.Config.Remote[0]
+		return is(r)
+	}) {
+		p.Fatalf("never: %s; it is %+v", what, r)
 	}
 }
 
@@ -232,7 +233,7 @@ func TestPublish(t *testing.T) {
 	}
 	p.runs(relays[0], "5")
 	p.runs(b, "5")
-	eventually(t, "no reload has failed last", func() bool {
+	testwait.Until(t, "no reload has failed last", func() bool {
 		s, err := b.admin.Status(b.ctx())
 		return err == nil && s.Config.Failed == nil
 	})
@@ -321,7 +322,7 @@ func TestPublishKeeper(t *testing.T) {
 	c.begin(t, cmd)
 	k := &kept{configured: c}
 	k.endWorker(t)
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	p.runs(c, "1")
 	f := p.flow(c, "one")
 	p.good(publishedText, two.url())

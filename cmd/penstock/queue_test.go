@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // Flows queue while the members are at their caps, up to a number and a time.
@@ -23,7 +24,7 @@ groups:
 `, up.url())
 	mustQueue := func(group string, n int) {
 		t.Helper()
-		eventually(t, "the flows are queued", func() bool {
+		testwait.Until(t, "the flows are queued", func() bool {
 			g, err := d.admin.Group(d.ctx(), group)
 			return err == nil && g.Queue.Flows == n
 		})

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/quic"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // namedServer is a server of QUIC that says its name at the head of each stream, and then returns what it gets.
@@ -137,7 +138,7 @@ func TestQUICByName(t *testing.T) {
 	if _, err := c.Write([]byte("hello")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it goes to the default", func() bool { return flows()[" default"] == 1 })
+	testwait.Until(t, "it goes to the default", func() bool { return flows()[" default"] == 1 })
 }
 
 // What comes in a client's name between the datagrams of its ClientHello, and is of no connection that could be read, changes

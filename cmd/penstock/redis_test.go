@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A real client and a real server, with the relay in between: once over TCP and once with Unix
@@ -78,7 +79,7 @@ func startRedis(t *testing.T, path string, args ...string) (kill func()) {
 		cmd.Wait()
 	})
 	t.Cleanup(kill)
-	eventually(t, "redis-server comes up", func() bool {
+	testwait.Until(t, "redis-server comes up", func() bool {
 		c, err := net.Dial("unix", path)
 		if err == nil {
 			c.Close()
@@ -115,7 +116,7 @@ groups:
 		return g.Members
 	}
 	state := func(i int, want string) func() bool { return func() bool { return members()[i].State == want } }
-	eventually(t, "both are up", func() bool { return state(0, "up")() && state(1, "up")() })
+	testwait.Until(t, "both are up", func() bool { return state(0, "up")() && state(1, "up")() })
 
 	addr := d.at("redis").(*net.TCPAddr)
 	bench := func(args ...string) {
@@ -126,7 +127,7 @@ groups:
 		}
 	}
 	bench("-t", "set,get", "-c", "20")
-	eventually(t, "its flows have ended", func() bool { return members()[0].Flows == 0 && members()[1].Flows == 0 })
+	testwait.Until(t, "its flows have ended", func() bool { return members()[0].Flows == 0 && members()[1].Flows == 0 })
 	for range 20 {
 		mustPong(t, d.to("redis"))
 	}
@@ -163,14 +164,14 @@ groups:
 	t.Cleanup(halt)
 	kill()
 	gone.Store(true)
-	eventually(t, "the checks see it", state(1, "down"))
+	testwait.Until(t, "the checks see it", state(1, "down"))
 	seen := after.Load()
-	eventually(t, "others come", func() bool { return after.Load() > seen+200 })
+	testwait.Until(t, "others come", func() bool { return after.Load() > seen+200 })
 	startRedis(t, two, "--port", "0")
-	eventually(t, "it comes back", func() bool { return !state(1, "down")() })
-	eventually(t, "it is up", state(1, "up"))
+	testwait.Until(t, "it comes back", func() bool { return !state(1, "down")() })
+	testwait.Until(t, "it is up", state(1, "up"))
 	began := members()[1].Begun
-	eventually(t, "it has new flows", func() bool { return members()[1].Begun > began+20 })
+	testwait.Until(t, "it has new flows", func() bool { return members()[1].Begun > began+20 })
 	halt()
 	load.Wait()
 	slow := false

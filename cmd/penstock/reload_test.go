@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // hup reloads with the signal, and waits until the log has n lines with the outcome.
@@ -119,7 +120,7 @@ groups:
 			added.Close()
 		}
 		seen := served.Load()
-		eventually(t, "the load goes on", func() bool { return served.Load() > seen+20 || t.Failed() })
+		testwait.Until(t, "the load goes on", func() bool { return served.Load() > seen+20 || t.Failed() })
 	}
 	halt()
 	for _, c := range long {
@@ -277,7 +278,7 @@ listeners:
 	}
 	same()
 	taken.Close()
-	eventually(t, "the address is free", func() bool { // a process that another test has just started may have a copy of the listener
+	testwait.Until(t, "the address is free", func() bool { // a process that another test has just started may have a copy of the listener
 		_, err := d.admin.Reload(d.ctx())
 		return err == nil
 	})
@@ -332,13 +333,13 @@ groups:
 	held := d.to("queue")
 	name(t, held)
 	waits := d.to("queue")
-	eventually(t, "one waits", func() bool {
+	testwait.Until(t, "one waits", func() bool {
 		g, err := d.admin.Group(d.ctx(), "first")
 		return err == nil && g.Queue.Flows == 1
 	})
 	says := d.to("sniff")
 	says.Write([]byte("\x16\x03\x01"))
-	eventually(t, "one has begun to speak", func() bool {
+	testwait.Until(t, "one has begun to speak", func() bool {
 		l, err := d.admin.Flows(d.ctx(), api.Filter{State: "sniffing"}, api.Page{})
 		return err == nil && len(l.Flows) == 1
 	})

@@ -19,6 +19,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // configured is a daemon that runs a configuration, in its own folder.
@@ -183,7 +184,7 @@ func untilSpliced(t *testing.T, stream func() []map[string]any) []map[string]any
 
 func recordsOf(t *testing.T, file string, n int) (list []map[string]any) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d records in %s", n, file), func() bool {
+	testwait.Until(t, fmt.Sprintf("%d records in %s", n, file), func() bool {
 		text, _ := os.ReadFile(file)
 		list = list[:0]
 		for line := range bytes.Lines(text) {
@@ -199,16 +200,6 @@ func recordsOf(t *testing.T, file string, n int) (list []map[string]any) {
 		return len(list) >= n
 	})
 	return list
-}
-
-// eventually waits until a condition holds.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
 }
 
 // A speaker is a TCP server that sends its name to each client, and then echoes.

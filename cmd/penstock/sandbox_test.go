@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/testcerts"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // attacked runs a daemon that attacks from inside, and returns it with the folder that it was given.
@@ -245,7 +246,7 @@ func TestReloadBehindLinks(t *testing.T) {
 	k := &kept{configured: &configured{dir: dir + "/run", file: file}}
 	k.begin(t, exec.Command(binary, "run", "-c", file))
 	k.endWorker(t)
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	before := k.status(t).PID
 	mount("..2", "2s")
 	if err := os.WriteFile(dir+"/conf.d/more.yaml", []byte("listeners: {more: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}}\n"), 0o600); err != nil {
@@ -275,7 +276,7 @@ func TestSandboxUser(t *testing.T) {
 	k.write(t, text)
 	k.begin(t, exec.Command(binary, "run", "-c", k.file))
 	k.endWorker(t)
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	becomes := func() {
 		t.Helper()
 		s, err := k.admin.Status(k.ctx())
@@ -294,7 +295,7 @@ func TestSandboxUser(t *testing.T) {
 		c := testnet.Dial(t, k.at("tcp"))
 		mustPing(t, c)
 		c.Close()
-		eventually(t, "the flow is in "+name, func() bool {
+		testwait.Until(t, "the flow is in "+name, func() bool {
 			text, err := os.ReadFile(filepath.Join(k.dir, name))
 			return err == nil && len(text) > 0
 		})
@@ -312,7 +313,7 @@ func TestSandboxUser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the log is there again", func() bool { _, err := os.Stat(k.dir + "/a.log"); return err == nil })
+		testwait.Until(t, "the log is there again", func() bool { _, err := os.Stat(k.dir + "/a.log"); return err == nil })
 		logged("a.log")
 	}
 	rotate("a.1")
@@ -341,7 +342,7 @@ func TestSandboxUser(t *testing.T) {
 	if code, out := k.command("reload"); code != 0 {
 		t.Errorf("exit code %d: %s", code, out)
 	}
-	eventually(t, "the socket has its new mode", func() bool {
+	testwait.Until(t, "the socket has its new mode", func() bool {
 		info, err := os.Stat(k.dir + "/path.sock")
 		return err == nil && info.Mode().Perm() == 0o660
 	})
@@ -379,7 +380,7 @@ func TestStartFailsAfterCrash(t *testing.T) {
 	k.write(t, "listeners: {tcp: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}}\nkeeper: {keep-after: 0, healthy-after: 0, max-restart-delay: 100ms}\n")
 	k.begin(t, exec.Command(binary, "run", "-c", k.file))
 	k.endWorker(t)
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	at := k.at("tcp")
 	a := testnet.Dial(t, at)
 	mustPing(t, a)
@@ -398,7 +399,7 @@ func TestStartFailsAfterCrash(t *testing.T) {
 			t.Errorf("it cannot start for another reason: %s", why)
 		}
 	}
-	eventually(t, "status says that there is no worker", func() bool { // the keeper answers in the pauses
+	testwait.Until(t, "status says that there is no worker", func() bool { // the keeper answers in the pauses
 		code, out := k.command("status")
 		return code == 1 && strings.Contains(out, "no worker runs: worker died (exit code 1 (")
 	})

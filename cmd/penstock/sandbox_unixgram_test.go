@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // answeredFrom sends datagrams to a path from a socket with a name, and expects their echoes.
@@ -40,7 +42,7 @@ func TestUnixgramInSandbox(t *testing.T) {
 			start := func(text string, values ...any) *kept {
 				k := &kept{configured: runFile(t, text+"\nkeeper: "+keeper+"\n", values...)}
 				k.endWorker(t)
-				eventually(t, "the API answers", k.answers)
+				testwait.Until(t, "the API answers", k.answers)
 				return k
 			}
 			last := start("listeners: {u: {listen: 'unixgram://{dir}/u.sock', to: 'echo:'}}")

@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // asUser starts a daemon whose worker, of another user, can read its configuration.
@@ -19,7 +21,7 @@ func asUser(t *testing.T, text string, values ...any) *kept {
 	k.begin(t, exec.Command(binary, "run", "-c", k.file))
 	k.endWorker(t)
 	k.showLog()
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	return k
 }
 

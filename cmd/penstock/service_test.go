@@ -17,6 +17,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // As a service manager starts it: with a named socket, and with notifications.
@@ -143,7 +144,7 @@ groups:
 	if err != nil || m.Members[0].State != "drained" {
 		t.Errorf("%v, %+v", err, m)
 	}
-	eventually(t, "new flows go to the other", func() bool {
+	testwait.Until(t, "new flows go to the other", func() bool {
 		before := one.came.Load()
 		closeAll(open("a", 4))
 		return one.came.Load() == before
@@ -154,11 +155,11 @@ groups:
 	if _, err := d.admin.SetMember(d.ctx(), "all", "one", api.MemberChange{State: "disable"}); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "its flows have ended", func() bool { return count(api.Filter{Member: "one"}) == 0 })
+	testwait.Until(t, "its flows have ended", func() bool { return count(api.Filter{Member: "one"}) == 0 })
 	if _, err := d.admin.SetMember(d.ctx(), "all", "one", api.MemberChange{State: "file"}); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the drained load has ended", func() bool { return count(api.Filter{}) == 2 })
+	testwait.Until(t, "the drained load has ended", func() bool { return count(api.Filter{}) == 2 })
 
 	// What a file would change, and what it does change.
 	next := strings.Replace(text, `, {name: two, to: "{1}"}`, "", 1)
@@ -182,7 +183,7 @@ groups:
 	}
 	// From now on the file is watched.
 	d.write(t, strings.Replace(next, "name: local", "name: other", 1), one.url(), two.url(), "true")
-	eventually(t, "the file is taken", func() bool {
+	testwait.Until(t, "the file is taken", func() bool {
 		l, err := d.admin.Listeners(d.ctx())
 		return err == nil && l.Listeners[1].Routes[0].Name == "other"
 	})

@@ -21,6 +21,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/testcerts"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // Real clients and real servers with the relay in between: nothing fails, and if a client does not
@@ -29,7 +30,7 @@ import (
 // up waits until a server listens.
 func up(t *testing.T, what, addr string) {
 	t.Helper()
-	eventually(t, what+" comes up", func() bool {
+	testwait.Until(t, what+" comes up", func() bool {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
 			c.Close()
@@ -163,7 +164,7 @@ func postgres(t *testing.T, pem ...string) (socket, port string) {
 		server.Process.Signal(os.Interrupt)
 		server.Wait()
 	})
-	eventually(t, "PostgreSQL takes clients", func() bool {
+	testwait.Until(t, "PostgreSQL takes clients", func() bool {
 		return exec.Command(filepath.Join(bin, "pg_isready"), "-q", "-h", dir, "-p", port).Run() == nil
 	})
 	return filepath.Join(dir, ".s.PGSQL."+port), port

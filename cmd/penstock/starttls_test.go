@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/testcerts"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // The first messages of PostgreSQL's clients.
@@ -166,7 +167,7 @@ groups:
   again: {members: "{6}", proxy-protocol: v1, tls: {ca: "{2}", starttls: postgresql}}
   plain: {members: "{5}"}
 `, cert, key, ca, a.url(), b.url(), plain.url(), header.url())
-	eventually(t, "the check asks for TLS", func() bool { return b.asked.Load() > 0 })
+	testwait.Until(t, "the check asks for TLS", func() bool { return b.asked.Load() > 0 })
 
 	n := 0
 	ended := func(pairs ...any) {

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/creack/pty"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // screenOf runs the daemon with standard error at a terminal. The function that it returns waits
@@ -53,17 +53,18 @@ func screenOf(t *testing.T, columns uint16, args ...string) (tty *os.File, see f
 	})
 	return tty, func(want *regexp.Regexp) []string {
 		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		var text string
+		var m []string
+		if !testwait.For(func() bool {
 			mu.Lock()
-			text := shown.String()
+			text = shown.String()
 			mu.Unlock()
-			if m := want.FindStringSubmatch(text); m != nil {
-				return m
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("no %s in %q", want, text)
-			}
+			m = want.FindStringSubmatch(text)
+			return m != nil
+		}) {
+			t.Fatalf("no %s in %q", want, text)
 		}
+		return m
 	}, exited
 }
 
@@ -102,7 +103,7 @@ func TestGreetingWithKeeper(t *testing.T) {
 	own := fmt.Sprintf("--drain-timeout=%dms", 1000000+os.Getpid()) // by which the worker is found
 	tty, see, exited := screenOf(t, 120, "relay", "tcp://127.0.0.1:0", "echo:", "--keep", own)
 	see(regexp.MustCompile(`(?s)Try it:.*0 flows open`))
-	eventually(t, "the worker is killed", func() bool {
+	testwait.Until(t, "the worker is killed", func() bool {
 		names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 		for _, name := range names {
 			args, _ := os.ReadFile(name)

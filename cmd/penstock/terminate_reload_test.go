@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/testcerts"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A flow that waits while a reload gives its group TLS goes nowhere in the clear.
@@ -26,7 +27,7 @@ groups:
 	name(t, first)
 	second := d.to("main")
 	io.WriteString(second, "secret\n")
-	eventually(t, "the flow is queued", func() bool {
+	testwait.Until(t, "the flow is queued", func() bool {
 		g, err := d.admin.Group(d.ctx(), "web")
 		return err == nil && g.Queue.Flows == 1
 	})

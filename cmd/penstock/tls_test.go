@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // serveTLS starts a TLS echo server for a name. The pool has its certificate.
@@ -157,7 +158,7 @@ listeners:
 	for _, sni := range []string{"", "other.test"} {
 		raw := d.to("tls")
 		go tls.Client(raw, &tls.Config{ServerName: sni, InsecureSkipVerify: true}).Handshake() // fails, because it is not a TLS server
-		eventually(t, "the default has the client", func() bool { return rest.came.Load() == others+1 })
+		testwait.Until(t, "the default has the client", func() bool { return rest.came.Load() == others+1 })
 		others++
 		raw.Close()
 		seen++

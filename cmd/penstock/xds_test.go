@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // xdsPlane is a control plane of go-control-plane, whose resources are those of a file.
@@ -111,7 +112,7 @@ func TestXDS(t *testing.T) {
 	d := runXDS(t, p, state)
 	served := func(d *configured, want string) {
 		t.Helper()
-		eventually(t, want+" serves", func() bool {
+		testwait.Until(t, want+" serves", func() bool {
 			c, err := net.Dial("tcp", d.at("front").String())
 			if err != nil {
 				return false
@@ -128,7 +129,7 @@ func TestXDS(t *testing.T) {
 	if out, err := check.CombinedOutput(); err != nil || !strings.Contains(string(out), p.path()+": warning: Envoy's Listeners and Clusters as a configuration are experimental") {
 		t.Errorf("check: %v\n%s", err, out)
 	}
-	eventually(t, "all three types are accepted", func() bool {
+	testwait.Until(t, "all three types are accepted", func() bool {
 		return p.said(`"nonce"`, "Listener") > 0 && p.said(`"nonce"`, "v3.Cluster\"") > 0 && p.said(`"nonce"`, "ClusterLoadAssignment") > 0
 	})
 	reloads := len(d.wait("ready", 1))
@@ -150,11 +151,11 @@ func TestXDS(t *testing.T) {
 	served(d, "two")
 	// The package that reads Envoy's resources refuses this one, and the daemon that.
 	p.serve(edsCluster("web", ""), tcpListener("front", "web", 0, `, "tunnelingConfig": {"hostname": "x"}`), assignment("web", endpointAt(two.Addr(), "")))
-	eventually(t, "the reason reaches the control plane", func() bool {
+	testwait.Until(t, "the reason reaches the control plane", func() bool {
 		return p.said("Listener front: filter_chains[0].filters[0].typed_config.tunneling_config: not supported") == 1
 	})
 	p.serve(edsCluster("web", `, "healthChecks": [{"timeout": "1s", "interval": "1s", "unhealthyThreshold": 1000, "healthyThreshold": 1, "tcpHealthCheck": {}}]`), tcpListener("front", "web", 0, ""), assignment("web", endpointAt(two.Addr(), "")))
-	eventually(t, "the reason reaches the control plane", func() bool {
+	testwait.Until(t, "the reason reaches the control plane", func() bool {
 		return p.said("Cluster web: health_checks[0].unhealthy_threshold: ") > 0
 	})
 	served(d, "two")

@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
 	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A relay prefers the members of its own zone that etcd names, and takes others when those drain. It
@@ -61,7 +62,7 @@ groups: {web: {zone: prefer, discover: [{etcd: /services/web/}]}}
 		return string(name)
 	}
 	begin()
-	eventually(t, "three members", func() bool {
+	testwait.Until(t, "three members", func() bool {
 		groups, err := c.admin.Groups(c.ctx())
 		return err == nil && len(groups.Groups[0].Members) == 3
 	})
@@ -71,8 +72,8 @@ groups: {web: {zone: prefer, discover: [{etcd: /services/web/}]}}
 		}
 	}
 	put("own", "a", 0, true)
-	eventually(t, "another zone", func() bool { return who() == "other" })
-	eventually(t, "the file", func() bool {
+	testwait.Until(t, "another zone", func() bool { return who() == "other" })
+	testwait.Until(t, "the file", func() bool {
 		text, _ := os.ReadFile(filepath.Join(state, "members.json"))
 		return strings.Contains(string(text), `"Draining":true`)
 	})
@@ -84,7 +85,7 @@ groups: {web: {zone: prefer, discover: [{etcd: /services/web/}]}}
 	if got := who(); got != "other" {
 		t.Errorf("without etcd a client came to %q", got)
 	}
-	eventually(t, "the error", func() bool {
+	testwait.Until(t, "the error", func() bool {
 		status, err := c.admin.Status(c.ctx())
 		return err == nil && status.Groups[0].LookupError != "" && !status.Groups[0].LookupGoodTime.IsZero()
 	})
@@ -99,7 +100,7 @@ groups: {web: {zone: prefer, discover: [{etcd: /services/web/}]}}
 	}
 	registry.Restart()
 	put("own", "a", 0, false)
-	eventually(t, "the own zone", func() bool { return who() == "own" })
+	testwait.Until(t, "the own zone", func() bool { return who() == "own" })
 	c.signal(syscall.SIGTERM)
 	c.mustExit(0)
 }

@@ -27,6 +27,7 @@ const (
 	public   = "the public API of the library"
 	measured = "it is measured"
 	forTests = "socket pairs, peers and leak checks"
+	waits    = "the one way in which tests wait for a condition"
 
 	wire         = "the encoding of protobuf without generated types, which would be megabytes; other dependencies have it anyway"
 	readers      = "the plan that a reader fills, and how it is written"
@@ -147,11 +148,13 @@ var table = []rule{
 	}},
 
 	// For tests only: the tests of every package of the library may use these (testsOfAll).
+	{pkg: "internal/testwait"},
 	{pkg: "internal/testport", tests: edges{
 		"internal/testnet": forTests,
 	}},
 	{pkg: "internal/testnet", code: edges{
 		"internal/testport": "a test's addresses are its own",
+		"internal/testwait": waits,
 		"internal/feature":  "tests declare the kernel features that they need",
 		"internal/sys":      "datagrams with the TOS bytes that a test chooses and sees",
 	}},
@@ -466,7 +469,8 @@ var table = []rule{
 		"google.golang.org/protobuf/encoding/protowire": wire,
 	}},
 	{pkg: "cmd/penstock/internal/testfleet", code: edges{
-		"internal/testnet": "a server comes back at its address",
+		"internal/testwait": waits,
+		"internal/testnet":  "a server comes back at its address",
 	}},
 	{pkg: "cmd/penstock/internal/account", code: edges{
 		"datapath":                     "flows are counted by it",
@@ -551,11 +555,13 @@ var table = []rule{
 // package.
 var testsOfAll = map[string]edges{
 	".": {
+		"internal/testwait":   waits,
 		"internal/testnet":    forTests,
 		"internal/testkernel": "system calls that count and fail",
 		"internal/testcost":   "what everything costs, in one table",
 	},
 	"cmd/penstock": {
+		"internal/testwait":               waits,
 		"internal/testnet":                forTests,
 		"internal/testkernel":             "a server whose queue is full, and a daemon whose system calls are counted",
 		"internal/testcost":               "what everything costs, in one table",
@@ -565,8 +571,8 @@ var testsOfAll = map[string]edges{
 		"github.com/pires/go-proxyproto":  "headers of other proxies, in front of the daemon and behind it",
 		"golang.org/x/net/quic":           "a QUIC connection that outlives the daemon's worker",
 	},
-	"bench": {"internal/testnet": forTests},
-	"xnet":  {"internal/testnet": forTests, "relay": "a QUIC transfer through the engine"},
+	"bench": {"internal/testnet": forTests, "internal/testwait": waits},
+	"xnet":  {"internal/testnet": forTests, "internal/testwait": waits, "relay": "a QUIC transfer through the engine"},
 }
 
 // freeModules are nested modules whose packages may import each other and any foreign module, but
@@ -588,7 +594,7 @@ var freeModules = map[string]edges{
 }
 
 // testOnly are the packages that no code imports except for each other's.
-var testOnly = []string{"internal/testnet", "internal/testport", "internal/testkernel", "internal/testcost", "internal/archtest", "cmd/penstock/internal/testfleet", "cmd/penstock/internal/testcerts", "cmd/penstock/internal/testconvert"}
+var testOnly = []string{"internal/testnet", "internal/testwait", "internal/testport", "internal/testkernel", "internal/testcost", "internal/archtest", "cmd/penstock/internal/testfleet", "cmd/penstock/internal/testcerts", "cmd/penstock/internal/testconvert"}
 
 // sharedTypes are the packages that all packages of the daemon may import. Only app may import the
 // others.

@@ -25,6 +25,7 @@ func TestWords(t *testing.T) {
 			t.Errorf("%s:%d: %q: the glossary of CONTRIBUTING.md has another word for %q", name, line, found, word)
 		}
 	}
+	bad := map[string][]string{} // the banned words of each name, which occurs many times
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		text := files[name]
 		switch {
@@ -35,20 +36,32 @@ func TestWords(t *testing.T) {
 		case name == "CHANGELOG.md":
 			text = blank(text, backquoted)
 		}
-		lower := strings.ToLower(text)
-		for _, word := range never {
-			if !strings.Contains(lower, word.hint) {
-				continue
+		at := 0
+		for line := range strings.Lines(text) {
+			lower := strings.ToLower(line)
+			for _, word := range never {
+				if !strings.Contains(lower, word.hint) {
+					continue
+				}
+				for _, found := range word.pattern.FindAllStringIndex(line, -1) {
+					report(name, word.text, line[found[0]:found[1]], text[:at+found[0]])
+				}
 			}
-			for _, at := range word.pattern.FindAllStringIndex(text, -1) {
-				report(name, word.text, text[at[0]:at[1]], text[:at[0]])
-			}
+			at += len(line)
 		}
 		for _, n := range namesIn(name, text) {
-			for _, word := range names {
-				if found := word.pattern.FindString(n.text); found != "" {
-					report(name, word.text, n.text, text[:n.at])
+			words, ok := bad[n.text]
+			if !ok {
+				lower := strings.ToLower(n.text)
+				for _, word := range names {
+					if strings.Contains(lower, word.hint) && word.pattern.MatchString(n.text) {
+						words = append(words, word.text)
+					}
 				}
+				bad[n.text] = words
+			}
+			for _, word := range words {
+				report(name, word, n.text, text[:n.at])
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 func TestMain(m *testing.M) { testnet.Main(m) }
@@ -103,7 +104,7 @@ func TestLoopEvents(t *testing.T) {
 	var a, b *plainFlow
 	l.Ask(func() { a, b = one.begin(t), two.begin(t) })
 	sys.Linux{}.EventfdSignal(b.fd)
-	eventually(t, "an event", func() (came bool) {
+	testwait.Until(t, "an event", func() (came bool) {
 		l.Ask(func() { came = len(two.events) > 0 })
 		return came
 	})
@@ -136,7 +137,7 @@ func TestLoopStaleEvent(t *testing.T) {
 		sys.Linux{}.EventfdSignal(flows[0].fd)
 		sys.Linux{}.EventfdSignal(flows[1].fd)
 	})
-	eventually(t, "an event", func() (came bool) {
+	testwait.Until(t, "an event", func() (came bool) {
 		l.Ask(func() { came = len(p.events) > 0 })
 		return came
 	})
@@ -162,7 +163,7 @@ func TestLoopTimers(t *testing.T) {
 		l.Disarm(off.ref.Slot)
 		l.Arm(two.begin(t).ref.Slot, Never)
 	})
-	eventually(t, "the timer", func() (came bool) {
+	testwait.Until(t, "the timer", func() (came bool) {
 		l.Ask(func() { came = len(two.dues) > 0 })
 		return came
 	})
@@ -183,7 +184,7 @@ func TestLoopUntil(t *testing.T) {
 		var before int64
 		l.Ask(func() { before, p.wake = p.turns.Load(), want() })
 		// The turn of the request is one, and nothing else is asked of the loop.
-		eventually(t, "turns "+name, func() bool { return p.turns.Load() >= before+3 })
+		testwait.Until(t, "turns "+name, func() bool { return p.turns.Load() >= before+3 })
 		l.Ask(func() { p.wake = Never })
 	}
 }
@@ -325,7 +326,7 @@ func TestLoopSources(t *testing.T) {
 		}
 	})
 	sys.Linux{}.EventfdSignal(fd)
-	eventually(t, "an event", func() (came bool) {
+	testwait.Until(t, "an event", func() (came bool) {
 		l.Ask(func() { came = b > 0 })
 		return came
 	})
@@ -353,15 +354,5 @@ func TestTimersAreNotStarved(t *testing.T) {
 	}
 	if turns < unseenMost {
 		t.Errorf("timers after %d turns", turns)
-	}
-}
-
-// eventually waits for what must become true.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(testnet.Patience); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
 	}
 }

@@ -8,20 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testwait"
 	"golang.org/x/sys/unix"
 )
 
 const patience = time.Minute
-
-// eventually waits until ok returns true.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(100 * time.Microsecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: waited for %v", what, patience)
-		}
-	}
-}
 
 // connected returns the two ends of a TCP connection: the one that has connected, and the one that was
 // accepted.
@@ -80,7 +71,7 @@ func recv(t *testing.T, fd int, n int) {
 	t.Helper()
 	for n > 0 {
 		var m int
-		eventually(t, "bytes to read", func() bool {
+		testwait.Until(t, "bytes to read", func() bool {
 			var e Errno
 			m, e = Linux{}.Recv(fd, make([]byte, n))
 			if e != 0 && e != EAGAIN {
@@ -94,7 +85,7 @@ func recv(t *testing.T, fd int, n int) {
 
 func wantCounts(t *testing.T, what string, fd int, consumed, written uint64, s TCPState) {
 	t.Helper()
-	eventually(t, what, func() bool { return counts(t, fd).State == s })
+	testwait.Until(t, what, func() bool { return counts(t, fd).State == s })
 	if got, want := counts(t, fd), (TCPCounts{Consumed: consumed, Written: written, State: s}); got != want {
 		t.Errorf("%s: %+v, want %+v", what, got, want)
 	}
@@ -186,7 +177,7 @@ func TestTCPCounts(t *testing.T) {
 		wantCounts(t, "FIN queued", p, 0, n[1]+1, TCPFinWait1)
 		recv(t, p, int(n[0]))
 		recv(t, a, int(n[1]))
-		eventually(t, "closed", func() bool { return counts(t, a).State == TCPClose && counts(t, p).State == TCPClose })
+		testwait.Until(t, "closed", func() bool { return counts(t, a).State == TCPClose && counts(t, p).State == TCPClose })
 		wantCounts(t, "closed", a, n[1]+1, n[0]+2, TCPClose)
 		wantCounts(t, "closed", p, n[0]+1, n[1]+1, TCPClose)
 	})
@@ -216,7 +207,7 @@ func TestTCPCounts(t *testing.T) {
 		send(t, a, 10)
 		SendUrgent(a, 'x')
 		send(t, a, 20)
-		eventually(t, "all arrives", func() bool { return counts(t, p).Urgent && counts(t, a).Written == 1032 && outq(a) == 0 })
+		testwait.Until(t, "all arrives", func() bool { return counts(t, p).Urgent && counts(t, a).Written == 1032 && outq(a) == 0 })
 		if got := counts(t, p); got.Consumed == 1000 {
 			t.Errorf("behind an urgent byte nothing counts as queued, but consumed are %d", got.Consumed)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/penstock/penstock/internal/testwait"
 	"golang.org/x/sys/unix"
 )
 
@@ -59,7 +60,7 @@ func TestOne(t *testing.T) {
 				t.Errorf("sent %d, %v", n, e)
 			}
 			told(10, true)
-			eventually(t, "bytes", func() bool { n, _ := Linux{}.ReadQueued(b); return n == 10 })
+			testwait.Until(t, "bytes", func() bool { n, _ := Linux{}.ReadQueued(b); return n == 10 })
 			if n, e := k.RecvOne(b, m, buf[:4]); n != 4 || e != 0 || string(buf[:n]) != "some" {
 				t.Errorf("received %q, %v", buf[:n], e)
 			}
@@ -82,7 +83,7 @@ func TestOne(t *testing.T) {
 				sent += n
 			}
 			k.ShutdownWrite(a)
-			eventually(t, "all bytes", func() bool {
+			testwait.Until(t, "all bytes", func() bool {
 				n, e := k.RecvOne(b, m, buf)
 				if e == 0 {
 					told(n, true)
@@ -99,7 +100,7 @@ func TestOne(t *testing.T) {
 			if e := k.ShutdownBoth(b); e != 0 {
 				t.Fatal(e)
 			}
-			eventually(t, "a reset", func() bool {
+			testwait.Until(t, "a reset", func() bool {
 				_, e = k.SendOne(b, m, buf)
 				return e == EPIPE || e == ECONNRESET
 			})

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // CheckLeaks fails tb if, at its end, there are descriptors or goroutines that did not exist when
@@ -49,7 +51,8 @@ func identity(what string) string {
 // standard library.
 func (c census) leaks(wait time.Duration) string {
 	var fds, goroutines []string
-	for deadline := time.Now().Add(wait); ; time.Sleep(10 * time.Millisecond) {
+	deadline := time.Now().Add(wait)
+	testwait.For(func() bool {
 		fds, goroutines = nil, nil
 		for fd, what := range openFds() {
 			if identity(c.fds[fd]) != identity(what) {
@@ -62,10 +65,11 @@ func (c census) leaks(wait time.Duration) string {
 			}
 		}
 		if len(fds)+len(goroutines) == 0 || time.Now().After(deadline) {
-			break
+			return true
 		}
 		runtime.GC()
-	}
+		return false
+	})
 	slices.Sort(fds)
 	slices.Sort(goroutines)
 	return strings.Join(append(fds, goroutines...), "")

@@ -6,7 +6,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // netnsEnv marks this process as the child of [Netns].
@@ -82,14 +83,13 @@ func waitAddr(t *testing.T, line []string) {
 	if strings.Contains(addr, ":") {
 		family = "-6"
 	}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		out, err := exec.Command("ip", family, "route", "show", "table", "local").CombinedOutput()
-		if err == nil && strings.Contains(string(out), "local "+addr+" dev ") {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%s has no route: %v: %s", addr, err, out)
-		}
+	var out []byte
+	var err error
+	if !testwait.For(func() bool {
+		out, err = exec.Command("ip", family, "route", "show", "table", "local").CombinedOutput()
+		return err == nil && strings.Contains(string(out), "local "+addr+" dev ")
+	}) {
+		t.Fatalf("%s has no route: %v: %s", addr, err, out)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // Networks are the kinds of stream socket that [Pair] and [Listen] make. The last one is a Unix
@@ -62,7 +64,7 @@ func Dial(tb testing.TB, addr net.Addr) net.Conn {
 }
 
 // Patience bounds every wait of a test for something that is expected to happen, on however busy a machine.
-const Patience = time.Minute
+const Patience = testwait.Patience
 
 var errNoNetwork = errors.New("this machine does not have it")
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/bench/internal/registry"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // output is where a run in a test writes; it may be read while the run goes on.
@@ -89,11 +90,7 @@ func TestFaultsAreFound(t *testing.T) {
 				time.Sleep(2 * time.Second)
 			}
 			// Until the mistake has been made and has had its effect.
-			for end := time.Now().Add(30 * time.Second); c.fault != "" && w.tally.good(); time.Sleep(10 * ms) {
-				if time.Now().After(end) {
-					break
-				}
-			}
+			testwait.For(func() bool { return c.fault == "" || !w.tally.good() })
 			if err := w.finish(); err != nil {
 				t.Error(err)
 			}

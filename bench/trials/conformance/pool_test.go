@@ -6,9 +6,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/pool"
 )
 
@@ -99,9 +99,7 @@ func TestPoolAge(t *testing.T) {
 		runtime.GC()
 		// Our pool learns of a collection from the runtime's cleanups, a moment later.
 		if p, ok := b.(*pool.Pool[*object]); ok {
-			for end := time.Now().Add(patience); p.Stats().Kept > 0 && time.Now().Before(end); {
-				time.Sleep(time.Millisecond)
-			}
+			testwait.For(func() bool { return p.Stats().Kept == 0 })
 		}
 		if found := count(); found != 0 {
 			t.Errorf("%d of %d objects after two collections", found, n)

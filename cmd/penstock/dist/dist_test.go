@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 var folder string // of the release that the tests share
@@ -283,15 +284,13 @@ func TestImage(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- daemon.Wait() }()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		out, err := exec.Command("chroot", "--userspec=65532:65532", dir, "/usr/bin/penstock", "status").CombinedOutput()
-		if err == nil && strings.Contains(string(out), "try") && strings.Contains(string(out), "\nkeeper ") {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Errorf("%v: %s", err, out)
-			break
-		}
+	var out []byte
+	var err error
+	if !testwait.For(func() bool {
+		out, err = exec.Command("chroot", "--userspec=65532:65532", dir, "/usr/bin/penstock", "status").CombinedOutput()
+		return err == nil && strings.Contains(string(out), "try") && strings.Contains(string(out), "\nkeeper ")
+	}) {
+		t.Errorf("%v: %s", err, out)
 	}
 	daemon.Process.Signal(os.Interrupt)
 	if err := <-ended; err != nil {

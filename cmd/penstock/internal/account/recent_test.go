@@ -1,10 +1,11 @@
 package account
 
 import (
+	"fmt"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -18,17 +19,13 @@ func TestRecent(t *testing.T) {
 		e := failedWith(c)
 		e.ID, e.Value = id, r
 		r.Record(e)
-		for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-			if last := r.Last(false); len(last) > 0 && last[0].ID == id {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("flow %d is not kept", id)
-			}
+		testwait.Until(t, fmt.Sprintf("flow %d is kept", id), func() bool {
 			if r.log.Stats().Dropped() > 0 {
 				t.Fatal("a flow was dropped")
 			}
-		}
+			last := r.Last(false)
+			return len(last) > 0 && last[0].ID == id
+		})
 	}
 	enter(1, relay.CauseEnd)
 	enter(2, relay.CauseRefused)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 func open(t *testing.T, to string, log io.Writer) *Log {
@@ -31,16 +32,6 @@ func open(t *testing.T, to string, log io.Writer) *Log {
 	}
 	t.Cleanup(l.Close)
 	return l
-}
-
-// eventually waits for what another goroutine or process does.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not happen: " + what)
-		}
-	}
 }
 
 func enter(l *Log, ids ...uint64) {
@@ -58,12 +49,12 @@ func TestFile(t *testing.T) {
 	var log bytes.Buffer
 	l := open(t, name, &log)
 	enter(l, 1, 2)
-	eventually(t, "two lines", func() bool { return l.Stats().Written == 2 })
+	testwait.Until(t, "two lines", func() bool { return l.Stats().Written == 2 })
 	if err := os.Rename(name, name+".1"); err != nil {
 		t.Fatal(err)
 	}
 	l.Reopen()
-	eventually(t, "a new file", func() bool { _, err := os.Stat(name); return err == nil })
+	testwait.Until(t, "a new file", func() bool { _, err := os.Stat(name); return err == nil })
 	enter(l, 3)
 	l.Close()
 	for file, want := range map[string]string{name + ".1": "1 app-1\n2 app-1\n", name: "3 app-1\n"} {
@@ -150,7 +141,7 @@ func TestFullDisk(t *testing.T) {
 	var log bytes.Buffer
 	l := open(t, "/dev/full", &log)
 	enter(l, 1, 2, 3)
-	eventually(t, "three failures", func() bool { return l.Stats().Failed == 3 })
+	testwait.Until(t, "three failures", func() bool { return l.Stats().Failed == 3 })
 	enter(l, 4)
 	l.Close()
 	if got := l.Stats(); got != (LogStats{Failed: 4}) {
@@ -361,7 +352,7 @@ func TestSyslogStreams(t *testing.T) {
 				c.SetDeadline(time.Now().Add(patience))
 				got <- readCounted(c)
 			}()
-			eventually(t, "a message", func() bool {
+			testwait.Until(t, "a message", func() bool {
 				enter(l, uint64(round))
 				select {
 				case text := <-got:
@@ -453,17 +444,17 @@ func TestFileThatCannotBeOpened(t *testing.T) {
 	}
 	t.Cleanup(l.Close)
 	enter(l, 1, 2)
-	eventually(t, "two records are dropped", func() bool { return l.Stats().Failed == 2 })
+	testwait.Until(t, "two records are dropped", func() bool { return l.Stats().Failed == 2 })
 	if err := os.Remove(name); err != nil {
 		t.Fatal(err)
 	}
 	id := uint64(2)
-	eventually(t, "a record is written", func() bool {
+	testwait.Until(t, "a record is written", func() bool {
 		id++
 		enter(l, id)
 		return l.Stats().Written > 0
 	})
-	eventually(t, "each record is written or dropped", func() bool { s := l.Stats(); return uint64(s.Written+s.Failed) == id })
+	testwait.Until(t, "each record is written or dropped", func() bool { s := l.Stats(); return uint64(s.Written+s.Failed) == id })
 	text, err := os.ReadFile(name)
 	if n := int64(bytes.Count(text, []byte("\n"))); err != nil || n != l.Stats().Written {
 		t.Errorf("%d lines, %v: %+v", n, err, l.Stats())

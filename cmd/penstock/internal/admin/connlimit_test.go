@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // Idle connections without a token, more than the listener takes at once, keep nobody
@@ -95,22 +97,24 @@ func TestPlacesComeBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			c.SetDeadline(time.Now().Add(eventually))
-			for deadline := time.Now().Add(eventually); ; time.Sleep(time.Millisecond) {
+			c.SetDeadline(time.Now().Add(testwait.Patience))
+			if !testwait.For(func() bool {
 				io.WriteString(c, "GET /v1/log HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+token+"\r\n\r\n")
-				resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+				var resp *http.Response
+				resp, err = http.ReadResponse(bufio.NewReader(c), nil)
 				if err == nil && resp.StatusCode == 200 {
-					break
+					return true
 				}
-				// Those of the round before may not be closed yet.
-				if time.Now().After(deadline) {
-					t.Fatalf("connection %d: %v", i, err)
+				c.Close() // those of the round before may not be closed yet
+				again, derr := net.Dial("tcp", r.tcp)
+				if derr != nil {
+					t.Fatal(derr)
 				}
-				c.Close()
-				if c, err = net.Dial("tcp", r.tcp); err != nil {
-					t.Fatal(err)
-				}
-				c.SetDeadline(deadline)
+				c = again
+				c.SetDeadline(time.Now().Add(testwait.Patience))
+				return false
+			}) {
+				t.Fatalf("connection %d: %v", i, err)
 			}
 			all = append(all, c)
 		}
@@ -126,12 +130,13 @@ func TestProfilesOneAtATime(t *testing.T) {
 	for name, running := range map[string]*sync.Mutex{"profile": &r.server.profiles, "trace": &r.server.traces} {
 		first := make(chan answer)
 		go func() { first <- r.ask("GET", "/debug/pprof/"+name+"?seconds=1", "") }()
-		for deadline := time.Now().Add(eventually); running.TryLock(); time.Sleep(time.Millisecond) {
-			running.Unlock()
-			if time.Now().After(deadline) {
-				t.Fatal("it does not begin")
+		testwait.Until(t, "it begins", func() bool {
+			free := running.TryLock()
+			if free {
+				running.Unlock()
 			}
-		}
+			return !free
+		})
 		if got := r.ask("GET", "/debug/pprof/"+name+"?seconds=1", ""); got.status != 409 || got.header.Get("Content-Type") != "application/problem+json" {
 			t.Errorf("a second %s: %d %v %.100s", name, got.status, got.header, got.body)
 		}

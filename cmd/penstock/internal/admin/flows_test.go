@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // ids of a listing.
@@ -127,7 +128,7 @@ func TestSlowReaderOfAListing(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.Close()
-	soon(t, "the walk has ended", func() bool { return len(r.server.listings.slots) == 0 })
+	testwait.Until(t, "the walk has ended", func() bool { return len(r.server.listings.slots) == 0 })
 	if walked.Load() >= 200_000/256 {
 		t.Error("the whole engine was walked for a client that had gone")
 	}
@@ -145,7 +146,7 @@ func TestWalksAreBounded(t *testing.T) {
 			results <- err
 		}()
 	}
-	soon(t, "they walk", func() bool { return len(r.server.listings.slots) == maxListings })
+	testwait.Until(t, "they walk", func() bool { return len(r.server.listings.slots) == maxListings })
 	go func() {
 		_, err := r.client.Flows(ctx, api.Filter{}, api.Page{Limit: 1})
 		results <- err

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
-	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 func TestMain(m *testing.M) { testnet.Main(m) }
@@ -22,7 +22,7 @@ const (
 	token     = "full-token-0123456789"
 	readToken = "read-token-0123456789"
 
-	eventually = 30 * time.Second
+	eventually = testwait.Patience
 )
 
 // rig is a server on a real Unix socket and on real loopback TCP.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // slowClients is more than there are places for connections.
@@ -80,7 +81,7 @@ func TestRequestsBeingServedStay(t *testing.T) {
 		_, err := r.client.Flows(context.Background(), api.Filter{}, api.Page{Limit: 1})
 		answered <- err
 	}()
-	soon(t, "it is being answered", func() bool { return len(r.server.listings.slots) == 1 })
+	testwait.Until(t, "it is being answered", func() bool { return len(r.server.listings.slots) == 1 })
 	for range slowClients {
 		connect(t, "unix", r.path, "GET")
 	}
@@ -108,7 +109,7 @@ func TestSlowReadersKeepNobodyOut(t *testing.T) {
 	if l, err := r.client.Flows(ctx, api.Filter{}, api.Page{Limit: 1}); err != nil || len(l.Flows) != 1 {
 		t.Errorf("a listing: %d flows, %v", len(l.Flows), err)
 	}
-	soon(t, "the metrics are read", func() bool { // a reader that has no CPU for a while looks slow here
+	testwait.Until(t, "the metrics are read", func() bool { // a reader that has no CPU for a while looks slow here
 		resp, err := r.unix.Get("http://localhost/metrics")
 		if err != nil {
 			return false
@@ -127,7 +128,7 @@ func TestSlowStreamsKeepNobodyOut(t *testing.T) {
 	}
 	mustAnswer(t, "unix://"+r.path, "")
 	enough := io.EOF
-	soon(t, "a stream has room", func() bool {
+	testwait.Until(t, "a stream has room", func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), eventually)
 		defer cancel()
 		return r.client.Stream(ctx, func(*api.Sample) error { return enough }) == enough
@@ -140,7 +141,7 @@ func TestCloseWhileAllPlacesAreTaken(t *testing.T) {
 	for range maxConns + 1 {
 		connect(t, "unix", r.path, "GET /v1/flows HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	}
-	soon(t, "listings wait", func() bool { return len(r.server.listings.slots) == maxListings })
+	testwait.Until(t, "listings wait", func() bool { return len(r.server.listings.slots) == maxListings })
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	r.server.Close(ctx)

@@ -10,17 +10,8 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/internal/testwait"
 )
-
-// soon waits for what another goroutine brings about.
-func soon(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(eventually); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", eventually, what)
-		}
-	}
-}
 
 func (h *hub) count() int {
 	h.mu.Lock()
@@ -49,7 +40,7 @@ func TestStream(t *testing.T) {
 	if err := d.check("/components/schemas/Sample", string(text[len("data: "):])); err != nil {
 		t.Error(err)
 	}
-	soon(t, "the reader has left", func() bool { return r.server.stream.count() == 0 })
+	testwait.Until(t, "the reader has left", func() bool { return r.server.stream.count() == 0 })
 }
 
 // The answer to HEAD ends, and the connection is free for the next request.
@@ -79,8 +70,8 @@ func TestSlowReaderOfTheStream(t *testing.T) {
 	if _, err := io.WriteString(conn, "GET /v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	soon(t, "it reads", func() bool { return r.server.stream.count() == 1 })
-	soon(t, "it is dropped", func() bool { return r.server.stream.count() == 0 })
+	testwait.Until(t, "it reads", func() bool { return r.server.stream.count() == 1 })
+	testwait.Until(t, "it is dropped", func() bool { return r.server.stream.count() == 0 })
 	enough := errors.New("enough")
 	if err := r.client.Stream(context.Background(), func(*api.Sample) error { return enough }); err != enough {
 		t.Errorf("the next one: %v", err)
@@ -96,7 +87,7 @@ func TestManyStreams(t *testing.T) {
 	for range maxStreams {
 		go func() { ended <- r.client.Stream(ctx, func(*api.Sample) error { return nil }) }()
 	}
-	soon(t, "all stream", func() bool { return r.server.stream.count() == maxStreams })
+	testwait.Until(t, "all stream", func() bool { return r.server.stream.count() == maxStreams })
 	if err := r.client.Stream(ctx, func(*api.Sample) error { return nil }); problem(err) != 503 {
 		t.Errorf("one too many: %v", err)
 	}
@@ -108,7 +99,7 @@ func TestManyStreams(t *testing.T) {
 			t.Errorf("a stream ended with %v", err)
 		}
 	}
-	soon(t, "all have left", func() bool { return r.server.stream.count() == 0 })
+	testwait.Until(t, "all have left", func() bool { return r.server.stream.count() == 0 })
 }
 
 // A stream goes on after the time in which a request must be read, over the Unix socket and

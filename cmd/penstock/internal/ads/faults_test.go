@@ -17,6 +17,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // Whatever a server answers that is not the protocol, the stream ends with a clear error, and is tried again.
@@ -73,7 +74,7 @@ func TestBadServers(t *testing.T) {
 			case <-time.After(patience):
 				t.Fatal("no error")
 			}
-			eventually(t, "another attempt", func() bool { mu.Lock(); defer mu.Unlock(); return calls >= 2 })
+			testwait.Until(t, "another attempt", func() bool { mu.Lock(); defer mu.Unlock(); return calls >= 2 })
 		})
 	}
 }
@@ -134,7 +135,7 @@ func TestRefusedAgain(t *testing.T) {
 		mu.Unlock()
 		go do()
 	}})
-	eventually(t, "15 answers", func() bool { mu.Lock(); defer mu.Unlock(); return len(answers) >= 15 })
+	testwait.Until(t, "15 answers", func() bool { mu.Lock(); defer mu.Unlock(); return len(answers) >= 15 })
 	mu.Lock()
 	defer mu.Unlock()
 	for i, q := range answers {

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A server that alternates between contents that are all refused is told as slowly as one that repeats one of them.
@@ -36,7 +37,7 @@ func TestRefusedInTurns(t *testing.T) {
 		mu.Unlock()
 		go do()
 	}})
-	eventually(t, "11 delays", func() bool { mu.Lock(); defer mu.Unlock(); return len(delays) == 11 })
+	testwait.Until(t, "11 delays", func() bool { mu.Lock(); defer mu.Unlock(); return len(delays) == 11 })
 	half := 500 * time.Millisecond
 	want := []time.Duration{half, half, half, 2 * half, 4 * half, 8 * half, 16 * half, 32 * half, 30 * time.Second, 30 * time.Second, 30 * time.Second}
 	mu.Lock()

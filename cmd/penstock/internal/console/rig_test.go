@@ -21,6 +21,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -60,7 +61,7 @@ func golden(t *testing.T, name, got string) {
 
 const (
 	token      = "full-token-0123456789"
-	eventually = 30 * time.Second
+	eventually = testwait.Patience
 )
 
 // rig is a real admin server on a real Unix socket and on loopback TCP, in front

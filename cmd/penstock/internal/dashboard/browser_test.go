@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
@@ -21,6 +20,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // patience bounds every wait for something that is about to happen.
@@ -158,16 +158,12 @@ func evaluate[T any](b *tab, expression string) (T, error) {
 // soon waits for an expression to be true.
 func (b *tab) soon(what, expression string) {
 	b.t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		is, err := evaluate[bool](b, "Boolean("+expression+")")
-		if is {
-			return
-		}
-		if time.Now().After(deadline) {
-			b.t.Fatalf("not within %v: %s: %v\n%.2000s", patience, what, err, b.text("body")) // err: the page was being loaded anew
-		}
-		time.Sleep(10 * time.Millisecond)
+	var err error
+	if !testwait.For(func() (is bool) {
+		is, err = evaluate[bool](b, "Boolean("+expression+")")
+		return is
+	}) {
+		b.t.Fatalf("not within %v: %s: %v\n%.2000s", patience, what, err, b.text("body")) // err: the page was being loaded anew
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 func TestMain(m *testing.M) { testnet.Main(m) }
@@ -88,39 +89,35 @@ func (g *group) names(want ...string) []upstream.Target {
 	g.t.Helper()
 	var got []string
 	var err error
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	var list []upstream.Target
+	if !testwait.For(func() bool {
 		g.mu.Lock()
-		got = nil
-		for _, m := range g.members {
+		defer g.mu.Unlock()
+		got, list, err = nil, g.members, g.err
+		for _, m := range list {
 			got = append(got, m.Name)
 		}
-		err = g.err
 		if g.lists == 0 {
 			err = errors.New("no list yet")
 		}
-		list := g.members
-		g.mu.Unlock()
-		if slices.Equal(got, want) && err == nil {
-			return list
-		}
+		return slices.Equal(got, want) && err == nil
+	}) {
+		g.t.Fatalf("members %q, %v; want %q", got, err, want)
 	}
-	g.t.Fatalf("members %q, %v; want %q", got, err, want)
-	return nil
+	return list
 }
 
 // fails waits until the source tells an error.
 func (g *group) fails() error {
 	g.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	var err error
+	testwait.Until(g.t, "an error", func() bool {
 		g.mu.Lock()
-		err := g.err
+		err = g.err
 		g.mu.Unlock()
-		if err != nil {
-			return err
-		}
-	}
-	g.t.Fatal("no error")
-	return nil
+		return err != nil
+	})
+	return err
 }
 
 func (g *group) complaints() []string {

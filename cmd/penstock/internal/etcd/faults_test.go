@@ -13,6 +13,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A server that is killed: what changes until the client is back is not missed, and nothing is listed again.
@@ -21,9 +22,9 @@ func TestServerKilled(t *testing.T) {
 	proxy := testfleet.NewProxy(t, server.URL)
 	mustPut(t, c, "/a/0", "zero", 0)
 	m := follow(t, open(t, quick(proxy.URL)), "/a/")
-	until(t, "contact", m.connected)
+	testwait.Until(t, "contact", m.connected)
 	server.Kill()
-	until(t, "loss of contact", m.isLost)
+	testwait.Until(t, "loss of contact", m.isLost)
 	proxy.Cut()
 	server.Restart()
 	mustPut(t, c, "/a/1", "one", 0)
@@ -31,8 +32,8 @@ func TestServerKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	proxy.Mend()
-	until(t, "the changes", m.equals(map[string]string{"/a/1": "one"}))
-	until(t, "contact", m.connected)
+	testwait.Until(t, "the changes", m.equals(map[string]string{"/a/1": "one"}))
+	testwait.Until(t, "contact", m.connected)
 	if m.numLists() != 1 {
 		t.Errorf("%d lists", m.numLists())
 	}
@@ -45,9 +46,9 @@ func TestServerStopped(t *testing.T) {
 	cfg := quick(server.URL)
 	cfg.Timeout = 500 * time.Millisecond
 	m := follow(t, open(t, cfg), "/a/")
-	until(t, "contact", m.connected)
+	testwait.Until(t, "contact", m.connected)
 	server.Pause()
-	until(t, "loss of contact", m.isLost)
+	testwait.Until(t, "loss of contact", m.isLost)
 	m.mu.Lock()
 	if text := m.errs[len(m.errs)-1].Error(); text != server.URL+": no answer in time" {
 		t.Error(text)
@@ -55,7 +56,7 @@ func TestServerStopped(t *testing.T) {
 	m.mu.Unlock()
 	server.Resume()
 	mustPut(t, c, "/a/0", "one", 0)
-	until(t, "the change", m.equals(map[string]string{"/a/0": "one"}))
+	testwait.Until(t, "the change", m.equals(map[string]string{"/a/0": "one"}))
 }
 
 // One of several servers goes: the next one is used. One that answers nothing, too.
@@ -67,7 +68,7 @@ func TestFailOver(t *testing.T) {
 	cfg.Timeout = 500 * time.Millisecond
 	f := open(t, cfg)
 	m := follow(t, f, "/a/")
-	until(t, "contact", m.connected)
+	testwait.Until(t, "contact", m.connected)
 	for i := range 4 {
 		used := proxies[f.current.Load()]
 		if i%2 == 0 {
@@ -77,7 +78,7 @@ func TestFailOver(t *testing.T) {
 		}
 		want := map[string]string{"/a/0": fmt.Sprint(i)}
 		mustPut(t, c, "/a/0", want["/a/0"], 0)
-		until(t, "a change by another server", m.equals(want))
+		testwait.Until(t, "a change by another server", m.equals(want))
 		if i%2 == 0 {
 			used.Mend()
 		} else {
@@ -103,13 +104,13 @@ func TestSlowNetwork(t *testing.T) {
 		mustPut(t, c, k, want[k], 0)
 	}
 	m := follow(t, open(t, cfg), "/a/")
-	until(t, "the list", m.equals(want))
+	testwait.Until(t, "the list", m.equals(want))
 	for i := range 10 {
 		k := fmt.Sprintf("/a/%02d", i)
 		want[k] = fmt.Sprint(i)
 		mustPut(t, c, k, want[k], 0)
 	}
-	until(t, "the changes", m.equals(want))
+	testwait.Until(t, "the changes", m.equals(want))
 }
 
 // What happened while the client was away is compacted: it lists again, and notices what is gone.
@@ -120,9 +121,9 @@ func TestCompacted(t *testing.T) {
 		mustPut(t, c, fmt.Sprintf("/a/%d", i), "old", 0)
 	}
 	m := follow(t, open(t, quick(proxy.URL)), "/a/")
-	until(t, "contact", m.connected)
+	testwait.Until(t, "contact", m.connected)
 	proxy.Cut()
-	until(t, "loss of contact", m.isLost)
+	testwait.Until(t, "loss of contact", m.isLost)
 	if _, err := c.Do(t.Context(), Txn{Then: []Op{DeleteRange("/a/1", "/a/4")}}); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +136,7 @@ func TestCompacted(t *testing.T) {
 		t.Errorf("%v, want compacted at %d", err, revision)
 	}
 	proxy.Mend()
-	until(t, "the new state", m.equals(map[string]string{"/a/0": "new", "/a/4": "old", "/a/9": "new"}))
+	testwait.Until(t, "the new state", m.equals(map[string]string{"/a/0": "new", "/a/4": "old", "/a/9": "new"}))
 	if m.numLists() != 2 {
 		t.Errorf("%d lists", m.numLists())
 	}
@@ -180,9 +181,9 @@ func TestRenewal(t *testing.T) {
 	cfg.Silence, cfg.Renew = 20*time.Millisecond, 50*time.Millisecond
 	mustPut(t, c, "/a/0", "x", 0)
 	m := follow(t, open(t, cfg), "/a/")
-	until(t, "three watches", func() bool { return proxy.Accepted() >= 4 })
+	testwait.Until(t, "three watches", func() bool { return proxy.Accepted() >= 4 })
 	mustPut(t, c, "/a/0", "y", 0)
-	until(t, "a change", m.equals(map[string]string{"/a/0": "y"}))
+	testwait.Until(t, "a change", m.equals(map[string]string{"/a/0": "y"}))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.lists != 1 || len(m.errs) > 0 {
@@ -202,16 +203,16 @@ func TestProbesAreShared(t *testing.T) {
 		all = append(all, follow(t, shared, "/a/"))
 	}
 	for _, m := range all {
-		until(t, "contact", m.connected)
+		testwait.Until(t, "contact", m.connected)
 	}
 	server.Pause()
 	for _, m := range all {
-		until(t, "loss of contact", m.isLost)
+		testwait.Until(t, "loss of contact", m.isLost)
 	}
 	server.Resume()
 	mustPut(t, c, "/a/0", "y", 0)
 	for _, m := range all {
-		until(t, "the change", m.equals(map[string]string{"/a/0": "y"}))
+		testwait.Until(t, "the change", m.equals(map[string]string{"/a/0": "y"}))
 	}
 }
 
@@ -253,11 +254,11 @@ func TestRestoredFromBackup(t *testing.T) {
 	m.mu.Lock()
 	m.restored = true
 	m.mu.Unlock()
-	until(t, "contact", m.connected)
+	testwait.Until(t, "contact", m.connected)
 	server.Restart("-data", t.TempDir())
 	fresh := open(t, quick(server.URL))
 	mustPut(t, fresh, "/a/7", "y", 0)
-	until(t, "the restored state", m.equals(map[string]string{"/a/7": "y"}))
+	testwait.Until(t, "the restored state", m.equals(map[string]string{"/a/7": "y"}))
 	stale := false
 	m.mu.Lock()
 	for _, err := range m.errs {
@@ -269,7 +270,7 @@ func TestRestoredFromBackup(t *testing.T) {
 		t.Errorf("stale %v, epoch %d", stale, f.epoch())
 	}
 	mustPut(t, fresh, "/a/8", "z", 0)
-	until(t, "a change", m.equals(map[string]string{"/a/7": "y", "/a/8": "z"}))
+	testwait.Until(t, "a change", m.equals(map[string]string{"/a/7": "y", "/a/8": "z"}))
 
 	// Another one, which is of the same cluster, refuses what c has seen.
 	if _, err := c.Put(t.Context(), "/a/x", nil, 0); !errors.As(err, new(*StaleError)) {
@@ -304,7 +305,7 @@ func TestTokens(t *testing.T) {
 	u := open(t, cfg)
 	mustPut(t, u, "/a/0", "x", 0)
 	m := follow(t, u, "/a/")
-	until(t, "contact", m.connected)
+	testwait.Until(t, "contact", m.connected)
 
 	// A token that the server does not know, or no longer: for a request, and for a watch.
 	u.auth.Lock()
@@ -313,8 +314,8 @@ func TestTokens(t *testing.T) {
 	mustPut(t, u, "/a/1", "y", 0)
 	other := open(t, cfg)
 	other.auth.token = "unknown.1"
-	until(t, "a watch with a new token", follow(t, other, "/a/").equals(map[string]string{"/a/0": "x", "/a/1": "y"}))
-	until(t, "the end of a token", func() bool {
+	testwait.Until(t, "a watch with a new token", follow(t, other, "/a/").equals(map[string]string{"/a/0": "x", "/a/1": "y"}))
+	testwait.Until(t, "the end of a token", func() bool {
 		time.Sleep(time.Until(since.Add(2200 * time.Millisecond)))
 		since = time.Now() // each use makes it last longer
 		err := idle.post(t.Context(), 0, "/v3/kv/range", expired, []byte(`{"key":"YQ=="}`), new(rangeResponse))
@@ -327,7 +328,7 @@ func TestTokens(t *testing.T) {
 	}
 	server.Restart()
 	mustPut(t, u, "/a/1", "z", 0)
-	until(t, "a change after a restart", m.equals(map[string]string{"/a/0": "x", "/a/1": "z"}))
+	testwait.Until(t, "a change after a restart", m.equals(map[string]string{"/a/0": "x", "/a/1": "z"}))
 
 	// A change of users makes tokens older than the users.
 	admin(t, u, "/v3/auth/user/add", map[string]string{"name": "reader", "password": "x"})
@@ -351,8 +352,8 @@ func TestTokens(t *testing.T) {
 		t.Error(err)
 	}
 	reads := follow(t, r, "/a/")
-	until(t, "contact of a reader", reads.connected)
-	until(t, "a probe", func() bool {
+	testwait.Until(t, "contact of a reader", reads.connected)
+	testwait.Until(t, "a probe", func() bool {
 		r.probed.Lock()
 		defer r.probed.Unlock()
 		return !r.probed.at.IsZero()
@@ -368,7 +369,7 @@ func TestTokens(t *testing.T) {
 	}
 	writeUser("root:second")
 	mustPut(t, u, "/a/3", "", 0)
-	until(t, "a change with another password", m.equals(map[string]string{"/a/0": "x", "/a/1": "z", "/a/2": "z", "/a/3": ""}))
+	testwait.Until(t, "a change with another password", m.equals(map[string]string{"/a/0": "x", "/a/1": "z", "/a/2": "z", "/a/3": ""}))
 }
 
 // With all servers away, each attempt is one round of all, and there is a wait after it.
@@ -384,10 +385,10 @@ func TestAllServersAway(t *testing.T) {
 		defer m.mu.Unlock()
 		return len(m.errs)
 	}
-	until(t, "30 attempts", func() bool { return attempts() >= 30 })
+	testwait.Until(t, "30 attempts", func() bool { return attempts() >= 30 })
 	if n, most := a.Accepted()+b.Accepted(), 2*2*(attempts()+1); n > most {
 		t.Errorf("%d connections, want at most %d", n, most)
 	}
 	server.Restart()
-	until(t, "contact", m.connected)
+	testwait.Until(t, "contact", m.connected)
 }

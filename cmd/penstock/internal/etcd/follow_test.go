@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A mirror is a copy of a prefix that Follow keeps. It fails the test if what it is told cannot be.
@@ -102,8 +104,8 @@ func TestFollow(t *testing.T) {
 	mustPut(t, c, "/a/0", "zero", 0)
 	mustPut(t, c, "/b/0", "other", 0)
 	m := follow(t, c, "/a/")
-	until(t, "the first state", m.equals(map[string]string{"/a/0": "zero"}))
-	until(t, "contact", m.connected)
+	testwait.Until(t, "the first state", m.equals(map[string]string{"/a/0": "zero"}))
+	testwait.Until(t, "contact", m.connected)
 	want := map[string]string{"/a/0": "zero"}
 	for i := range 50 {
 		k := fmt.Sprintf("/a/%d", i%7)
@@ -117,13 +119,13 @@ func TestFollow(t *testing.T) {
 			mustPut(t, c, k, want[k], 0)
 		}
 	}
-	until(t, "the last state", m.equals(want))
+	testwait.Until(t, "the last state", m.equals(want))
 	id, err := c.Grant(t.Context(), time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
 	mustPut(t, c, "/a/leased", "x", id)
-	until(t, "the end of the lease", m.equals(want))
+	testwait.Until(t, "the end of the lease", m.equals(want))
 	if m.numLists() != 1 {
 		t.Errorf("%d lists", m.numLists())
 	}
@@ -131,7 +133,7 @@ func TestFollow(t *testing.T) {
 	if _, err := c.Do(t.Context(), Txn{Then: []Op{DeletePrefix("/a/"), Put("/c", nil, 0)}}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "nothing left", m.equals(map[string]string{}))
+	testwait.Until(t, "nothing left", m.equals(map[string]string{}))
 }
 
 // Of several changes of a key that come together, the last one counts, whichever kind it is.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // fake answers as a test says, and counts requests.
@@ -242,8 +243,8 @@ func TestChangesAfterTheirProgress(t *testing.T) {
 	cfg.Silence = time.Hour
 	client := open(t, cfg)
 	m := follow(t, client, "/a/")
-	until(t, "the change", m.equals(map[string]string{"/a/0": "y"}))
-	until(t, "contact", m.connected)
+	testwait.Until(t, "the change", m.equals(map[string]string{"/a/0": "y"}))
+	testwait.Until(t, "contact", m.connected)
 }
 
 // A server that begins a watch with an older revision is asked at once whether it was restored from a
@@ -271,7 +272,7 @@ func watchOfOlder(t *testing.T, header string) {
 	cfg := quick(f.URL)
 	cfg.Silence = time.Hour
 	m := follow(t, open(t, cfg), "/a/")
-	until(t, "loss of contact", func() bool {
+	testwait.Until(t, "loss of contact", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		var stale *StaleError

@@ -55,16 +55,6 @@ func mustPut(t *testing.T, c *Client, key, value string, lease LeaseID) int64 {
 	return revision
 }
 
-// until waits until ok holds.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 // admin sends a request that the client does not offer.
 func admin(t *testing.T, c *Client, path string, in any) {
 	t.Helper()

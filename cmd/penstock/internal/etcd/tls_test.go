@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // certificates are files in a folder: an authority, and a certificate with its key that both ends use.
@@ -82,15 +83,15 @@ func TestTLS(t *testing.T) {
 	c := open(t, cfg)
 	mustPut(t, c, "/a/0", "x", 0)
 	m := follow(t, c, "/a/")
-	until(t, "contact", m.connected)
+	testwait.Until(t, "contact", m.connected)
 	mustPut(t, c, "/a/1", "y", 0)
-	until(t, "a change", m.equals(map[string]string{"/a/0": "x", "/a/1": "y"}))
+	testwait.Until(t, "a change", m.equals(map[string]string{"/a/0": "x", "/a/1": "y"}))
 
 	server.Kill()
 	files.make(t)
 	server.Restart()
 	mustPut(t, c, "/a/2", "z", 0)
-	until(t, "a change with other certificates", m.equals(map[string]string{"/a/0": "x", "/a/1": "y", "/a/2": "z"}))
+	testwait.Until(t, "a change with other certificates", m.equals(map[string]string{"/a/0": "x", "/a/1": "y", "/a/2": "z"}))
 	if m.numLists() != 1 {
 		t.Errorf("%d lists", m.numLists())
 	}

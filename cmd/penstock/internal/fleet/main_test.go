@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 func TestMain(m *testing.M) {
@@ -80,11 +81,7 @@ func (w *world) operator() *Operator { return &Operator{w.client, testKey, "test
 // until waits until ok holds.
 func (w *world) until(what string, ok func() bool) {
 	w.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.Fatalf("never: %s", what)
-		}
-	}
+	testwait.Until(w, what, ok)
 }
 
 func (w *world) nodes() []Node {

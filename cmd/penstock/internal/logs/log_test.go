@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A log whose reader does not read makes nobody wait, not at its end either; what was lost
@@ -121,9 +122,7 @@ func TestLogLimit(t *testing.T) {
 		}
 		return sum
 	}
-	for deadline := time.Now().Add(20 * time.Second); leftOut() < 9*limitBurst && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	testwait.For(func() bool { return leftOut() >= 9*limitBurst })
 	if n := leftOut(); n != 9*limitBurst {
 		t.Fatalf("%d lines are told of as left out, want %d: %s", n, 9*limitBurst, to)
 	}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A fake is an HTTP server in this process which stands for one that cannot be had, or takes too long to build. It listens on
@@ -70,14 +71,13 @@ func (f *fake) Start() {
 	}
 }
 
-// whileInUse calls listen until the address is not in use any more, for at most 30 seconds. Although it is reserved and its last
+// whileInUse calls listen until the address is not in use any more. Although it is reserved and its last
 // listener was closed, a process that another goroutine has just started may have a copy of that one until it executes its program.
 func whileInUse(listen func() error) (err error) {
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if err = listen(); !errors.Is(err, syscall.EADDRINUSE) {
-			return err
-		}
-	}
+	testwait.For(func() bool {
+		err = listen()
+		return !errors.Is(err, syscall.EADDRINUSE)
+	})
 	return err
 }
 

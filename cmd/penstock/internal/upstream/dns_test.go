@@ -24,6 +24,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -235,16 +236,6 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// eventually polls: what it waits for happens in other processes.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(longEnough); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v", what, longEnough)
-		}
-	}
-}
-
 // memberAddrs are the addresses of a group's members.
 func memberAddrs(s *Set) (addrs []string) {
 	for _, m := range s.Snapshot()[0].Members {
@@ -285,7 +276,7 @@ func TestDiscovery(t *testing.T) {
 	z.records["app.test."] = []dnsmessage.Resource{a("app.test.", 0, "192.0.2.2"), a("app.test.", 0, "192.0.2.3")}
 	z.mu.Unlock()
 	want = []string{"tcp://192.0.2.9:7", "tcp://192.0.2.2:80", "tcp://192.0.2.3:80"}
-	eventually(t, "the new addresses", func() bool { return slices.Equal(memberAddrs(s), want) })
+	testwait.Until(t, "the new addresses", func() bool { return slices.Equal(memberAddrs(s), want) })
 	s.mu.Lock()
 	if g.members[1] != kept {
 		t.Error("a member that stays is another one")
@@ -295,7 +286,7 @@ func TestDiscovery(t *testing.T) {
 	z.mu.Lock()
 	z.fail = true
 	z.mu.Unlock()
-	eventually(t, "the failure", func() bool { return s.Snapshot()[0].Lookups[1].Err != "" })
+	testwait.Until(t, "the failure", func() bool { return s.Snapshot()[0].Lookups[1].Err != "" })
 	if got := memberAddrs(s); !slices.Equal(got, want) {
 		t.Errorf("after a failure: %q", got)
 	}
@@ -327,7 +318,7 @@ func TestMissingNames(t *testing.T) {
 	}
 	told := func(want ...LookupEvent) {
 		t.Helper()
-		eventually(t, "an event", func() bool { mu.Lock(); defer mu.Unlock(); return len(events) >= len(want) })
+		testwait.Until(t, "an event", func() bool { mu.Lock(); defer mu.Unlock(); return len(events) >= len(want) })
 		mu.Lock()
 		defer mu.Unlock()
 		for i, e := range events {
@@ -464,9 +455,9 @@ func TestNothingIsLeftOutOfMissingNames(t *testing.T) {
 		Discover: []spec.Discover{{Network: spec.TCP, Host: "name", Port: 80}},
 	}, Options{Discoverer: func(spec.Discover) Discoverer { return answers }})
 	lookup := func() LookupSnapshot { return s.Snapshot()[0].Lookups[0] }
-	eventually(t, "a member", func() bool { l := lookup(); return l.Targets == 1 && l.LeftOut == 1 })
+	testwait.Until(t, "a member", func() bool { l := lookup(); return l.Targets == 1 && l.LeftOut == 1 })
 	answers <- func(update func([]Target, error)) { update(nil, &net.DNSError{IsNotFound: true}) }
-	eventually(t, "no member", func() bool { return lookup().Targets == 0 })
+	testwait.Until(t, "no member", func() bool { return lookup().Targets == 0 })
 	if l := lookup(); l.LeftOut != 0 {
 		t.Errorf("%+v", l)
 	}
@@ -521,7 +512,7 @@ zone:
 	}()
 	d := at(loopback + ":" + port)
 	app := spec.Discover{Network: spec.TCP, Service: "_app._tcp.test."}
-	eventually(t, "nsd", func() bool {
+	testwait.Until(t, "nsd", func() bool {
 		_, _, err := lookup(t, d, app)
 		if err != nil && t.Context().Err() == nil {
 			if log, _ := os.ReadFile(filepath.Join(dir, "log")); strings.Contains(string(log), "error") {
@@ -544,7 +535,7 @@ zone:
 	if err := server.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the new zone", func() bool { return slices.Equal(memberAddrs(s), []string{"tcp://192.0.2.7:8080"}) })
+	testwait.Until(t, "the new zone", func() bool { return slices.Equal(memberAddrs(s), []string{"tcp://192.0.2.7:8080"}) })
 }
 
 // No answer gives a negative TTL, and one that comes in pieces gives the same as a whole one.

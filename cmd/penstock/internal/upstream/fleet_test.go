@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // Flows come and go on several loops while members change and are full. No count of flows is lost, and
@@ -91,7 +92,7 @@ func TestTablesOfLargeGroupsFollow(t *testing.T) {
 	if n := len(g.table.Load().tiers[0].balancer.(*roundRobin).members); n != 3000 && n != 3001 {
 		t.Errorf("%d members in the table", n)
 	}
-	eventually(t, "the table", func() bool { return len(g.table.Load().tiers[0].balancer.(*roundRobin).members) == 3001 })
+	testwait.Until(t, "the table", func() bool { return len(g.table.Load().tiers[0].balancer.(*roundRobin).members) == 3001 })
 }
 
 // All flows of a group end while its members move to other tiers. A slot that is given back while the tables are

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -580,7 +581,7 @@ func TestPanic(t *testing.T) {
 	s, g := set(t, cfg, Options{probe: probe, PanicChanged: func(_ string, panics bool, _, _ int) { told <- panics }})
 	states := func(want map[State]int) {
 		t.Helper()
-		eventually(t, fmt.Sprint(want), func() bool {
+		testwait.Until(t, fmt.Sprint(want), func() bool {
 			got := map[State]int{}
 			for _, m := range s.Snapshot()[0].Members {
 				got[m.State]++

@@ -10,11 +10,12 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 func TestMain(m *testing.M) { testnet.Main(m) }
 
-const longEnough = 30 * time.Second
+const longEnough = testwait.Patience
 
 // loopback is an address that other tests do not listen on: what has closed a
 // port here finds it closed.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -78,7 +79,7 @@ func TestVanish(t *testing.T) {
 	}
 	told := func(want LookupEvent) {
 		t.Helper()
-		eventually(t, "an event", func() bool { mu.Lock(); defer mu.Unlock(); return len(events) > 0 })
+		testwait.Until(t, "an event", func() bool { mu.Lock(); defer mu.Unlock(); return len(events) > 0 })
 		mu.Lock()
 		defer mu.Unlock()
 		e := events[0]
@@ -134,8 +135,8 @@ func TestVanish(t *testing.T) {
 	s.Apply([]*spec.Group{&next})
 	check("after a reload", "m8")
 	tell(nil, nil)
-	eventually(t, "no members", func() bool { return len(memberNames(s)) == 0 })
-	eventually(t, "events", func() bool { mu.Lock(); defer mu.Unlock(); return len(events) == 2 })
+	testwait.Until(t, "no members", func() bool { return len(memberNames(s)) == 0 })
+	testwait.Until(t, "events", func() bool { mu.Lock(); defer mu.Unlock(); return len(events) == 2 })
 	if e := events[1]; !e.Removed || e.Vanished != 1 || e.Members != 0 || e.Err != nil {
 		t.Errorf("%+v", events)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/ads"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 const (
@@ -42,7 +43,7 @@ func TestPlane(t *testing.T) {
 			t.Errorf("%s is missing in:\n%s", want, first.YAML)
 		}
 	}
-	eventually(t, "both types are acknowledged", func() bool {
+	testwait.Until(t, "both types are acknowledged", func() bool {
 		return len(p.find(func(e exchange) bool {
 			return e.Kind == "request" && e.Nonce != "" && e.Error == "" && e.Type != endpointsURL
 		})) == 2
@@ -53,7 +54,7 @@ func TestPlane(t *testing.T) {
 	}
 
 	p.serve(clusterWeb, listenerBad, endpointsWeb)
-	eventually(t, "the reason is seen by the control plane", func() bool {
+	testwait.Until(t, "the reason is seen by the control plane", func() bool {
 		return len(p.find(func(e exchange) bool {
 			return e.Type == listenerURL && strings.Contains(e.Error, "Listener web: filter_chains[0].filters[0].typed_config.tunneling_config: not supported")
 		})) == 1
@@ -65,7 +66,7 @@ func TestPlane(t *testing.T) {
 
 	acknowledged := func(e exchange) bool { return e.Kind == "request" && e.Nonce != "" && e.Error == "" }
 	resources := func(e exchange) bool { return e.Kind == "response" && len(e.Resources)+len(e.Removed) > 0 }
-	eventually(t, "the last one is acknowledged", func() bool {
+	testwait.Until(t, "the last one is acknowledged", func() bool {
 		sent := p.find(resources)
 		nonce := sent[len(sent)-1].Nonce
 		return len(p.find(func(e exchange) bool { return acknowledged(e) && e.Nonce == nonce })) > 0
@@ -73,7 +74,7 @@ func TestPlane(t *testing.T) {
 
 	before := len(p.find(resources))
 	p.Restart()
-	eventually(t, "the client comes back with what it has", func() bool {
+	testwait.Until(t, "the client comes back with what it has", func() bool {
 		return len(p.find(func(e exchange) bool { return len(e.Known) > 0 })) >= 3
 	})
 	p.serve(clusterWeb, listenerWeb, endpointsWeb)
@@ -141,7 +142,7 @@ func TestPlaneEndpoints(t *testing.T) {
 	until(9003)
 	p.serve(endpointsOn("70000"))
 	fails("endpoints[0].lb_endpoints[0].endpoint.address.socket_address.port_value: 70000 is not a port")
-	eventually(t, "the reason is seen by the control plane", func() bool {
+	testwait.Until(t, "the reason is seen by the control plane", func() bool {
 		return len(p.find(func(e exchange) bool { return strings.Contains(e.Error, "ClusterLoadAssignment web: endpoints[0]") })) == 1
 	})
 	p.serve(endpointsOn("9004"))
@@ -169,7 +170,7 @@ func TestPlaneOwnType(t *testing.T) {
 		t.Errorf("%s", text.YAML)
 	}
 	p.serve(`{"@type": "type.googleapis.com/penstock.v1.Configuration", "name": "edge", "text": "listenrs: {}"}`)
-	eventually(t, "the reason is seen by the control plane", func() bool {
+	testwait.Until(t, "the reason is seen by the control plane", func() bool {
 		return len(p.find(func(e exchange) bool { return strings.Contains(e.Error, "did you mean listeners?") })) == 1
 	})
 }
@@ -186,7 +187,7 @@ func TestPlanePartial(t *testing.T) {
 	}
 	refused := func(n int) {
 		t.Helper()
-		eventually(t, "the wrong one is refused", func() bool {
+		testwait.Until(t, "the wrong one is refused", func() bool {
 			return len(p.find(func(e exchange) bool { return e.Type == listenerURL && strings.HasPrefix(e.Error, "Listener web: ") })) == n
 		})
 		if n := len(p.find(func(e exchange) bool { return e.Type == clusterURL && e.Error != "" })); n > 0 {

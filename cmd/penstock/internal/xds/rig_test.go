@@ -20,16 +20,6 @@ import (
 
 const patience = testnet.Patience
 
-// eventually waits until f returns true.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !f(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
-
 // A plane is a real control plane: go-control-plane, with the resources of a file.
 type plane struct {
 	*testfleet.Server

@@ -78,7 +78,7 @@ var wordExceptions = []*wordException{
 	{where: "splice/", word: "b-reset", why: "as for a-reset"},
 	{where: "splice/", word: "a-failed", why: "as for a-reset"},
 	{where: "splice/", word: "b-failed", why: "as for a-reset"},
-	{where: "bench/trials/chaos/", word: "bytes_received", why: "tcpi_bytes_received, a field of the kernel's"},
+	{where: "bench/internal/world/", word: "bytes_received", why: "tcpi_bytes_received, a field of the kernel's"},
 	{where: "cmd/penstock/scale/", word: "bytes_received", why: "what ss(8) prints"},
 	{where: "cmd/penstock/scale/", word: "bytes_sent", why: "as for bytes_received"},
 	{where: "relay/", word: "bytes_received", why: "tcpi_bytes_received, a field of the kernel's"},

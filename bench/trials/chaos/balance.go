@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,120 +10,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/bench/internal/world"
 )
-
-// A census is what the processes of a daemon have at one moment.
-type census struct {
-	worker     int     // its process
-	workerRSS  float64 // KiB, without the pages of files
-	keeperRSS  float64
-	workerFDs  float64
-	keeperFDs  float64
-	goroutines float64
-	pipes      float64 // open, two descriptors each
-	leased     float64 // pipes that a flow has
-	resting    float64 // sockets of datagram flows that have ended
-	flows      float64 // open
-	items      float64 // that the keeper holds, as the worker knows it: it is told every 256 changes or so
-}
-
-// own returns the descriptors of the worker that belong neither to a flow nor to what is kept for the next one.
-func (c *census) own() float64 { return c.workerFDs - 2*c.pipes - c.resting }
-
-// census reads the metrics and /proc. It fails while there is no worker.
-func (d *daemon) census() (c census, err error) {
-	if c.worker, err = d.worker(); err != nil {
-		return c, err
-	}
-	m, err := d.Metrics()
-	if err != nil {
-		return c, err
-	}
-	if c.workerRSS, err = proc.OwnMemory(c.worker); err != nil {
-		return c, err
-	}
-	c.workerFDs = float64(proc.Files(c.worker))
-	if d.kept {
-		if c.keeperRSS, err = proc.OwnMemory(d.First()); err != nil {
-			return c, err
-		}
-		c.keeperFDs = float64(proc.Files(d.First()))
-	}
-	c.goroutines, c.pipes, c.leased = m.Values["go_goroutines"], m.Values["penstock_pipes_open"], m.Values["penstock_pipes_leased"]
-	c.resting, c.items = m.Values["penstock_datagram_resting_sockets"], m.Values["penstock_keeper_items"]
-	for _, open := range m.Sum("penstock_flows_open", "listener") {
-		c.flows += open
-	}
-	if after, err := d.worker(); err != nil || after != c.worker {
-		return c, errors.New("the worker was replaced meanwhile")
-	}
-	return c, nil
-}
-
-// The lines of the balance of what a process has: what it had before the load came, and what it has when all flows
-// have ended.
-var left = []struct {
-	name string
-	of   func(*census) float64
-	none bool // it must be 0, not what it was
-}{
-	{"open flows", func(c *census) float64 { return c.flows }, true},
-	{"pipes that a flow has", func(c *census) float64 { return c.leased }, true},
-	{"descriptors of the worker, without idle pipes and resting sockets", (*census).own, false},
-	{"descriptors of the keeper", func(c *census) float64 { return c.keeperFDs - 2*c.pipes }, false},
-	{"goroutines of the worker", func(c *census) float64 { return c.goroutines }, false},
-}
-
-// leftOver returns what there is more at the end than at the beginning, a line for each kind.
-func leftOver(before, after *census) (all []string) {
-	for _, l := range left {
-		was := l.of(before)
-		if l.none {
-			was = 0
-		}
-		if is := l.of(after); is > was {
-			all = append(all, fmt.Sprintf("%s: %.0f, and %.0f before the load", l.name, is, was))
-		}
-	}
-	return all
-}
-
-// leastCensus returns the census of a daemon without load: the least of several, because the connection of one census may be
-// in another.
-func leastCensus(read func() (census, error)) (least census, err error) {
-	for i := range 5 {
-		c, err := read()
-		if err != nil {
-			return c, err
-		}
-		if i > 1 { // the first ones make what stays: a listener's buffers, the runtime's own descriptors
-			c.workerFDs, c.keeperFDs = min(c.workerFDs, least.workerFDs), min(c.keeperFDs, least.keeperFDs)
-			c.goroutines = min(c.goroutines, least.goroutines)
-		}
-		least = c
-		time.Sleep(50 * ms)
-	}
-	return least, nil
-}
-
-// settleCensus reads the census until nothing is left over, for at most the given time.
-func settleCensus(before *census, read func() (census, error), wait time.Duration) (after census, over []string, err error) {
-	for end := time.Now().Add(wait); ; time.Sleep(200 * ms) {
-		if after, err = read(); err == nil {
-			if over = leftOver(before, &after); len(over) == 0 {
-				return after, nil, nil
-			}
-		}
-		if time.Now().After(end) {
-			return after, over, err
-		}
-	}
-}
 
 // A soakBalance is what a soak measures.
 type soakBalance struct {
-	before         census
+	before         world.Census
 	worker, keeper series  // RSS in KiB
 	bound          float64 // of their slopes, in KiB per second
 	longest        struct{ fds, goroutines float64 }
@@ -138,10 +29,10 @@ func newSoakBalance(window, warm time.Duration, mibPerHour float64) *soakBalance
 }
 
 // sample adds a census. The keeper begins anew with its number of replacements.
-func (b *soakBalance) sample(c *census, at time.Duration, replaced int) {
-	b.worker.add(fmt.Sprint(c.worker), at, c.workerRSS)
-	b.keeper.add(fmt.Sprint(replaced), at, c.keeperRSS)
-	b.longest.fds, b.longest.goroutines = max(b.longest.fds, c.workerFDs), max(b.longest.goroutines, c.goroutines)
+func (b *soakBalance) sample(c *world.Census, at time.Duration, replaced int) {
+	b.worker.add(fmt.Sprint(c.Worker), at, c.WorkerRSS)
+	b.keeper.add(fmt.Sprint(replaced), at, c.KeeperRSS)
+	b.longest.fds, b.longest.goroutines = max(b.longest.fds, c.WorkerFDs), max(b.longest.goroutines, c.Goroutines)
 }
 
 // memoryAborts returns how many connections of this network namespace the kernel has reset because TCP had no memory left,
@@ -162,20 +53,20 @@ func memoryAborts() int64 {
 }
 
 // print writes the balance, and returns what must not be.
-func (b *soakBalance) print(out io.Writer, after *census, over []string) (faults []string) {
+func (b *soakBalance) print(out io.Writer, after *world.Census, over []string) (faults []string) {
 	fmt.Fprintf(out, "\nbefore the load, at most, and when all flows have ended:\n")
 	for _, l := range []struct {
 		name          string
 		was, most, is float64
 		withoutMost   bool
 	}{
-		{name: "descriptors of the worker", was: b.before.workerFDs, most: b.longest.fds, is: after.workerFDs},
-		{name: "descriptors of the keeper", was: b.before.keeperFDs, is: after.keeperFDs, withoutMost: true},
-		{name: "idle pipes", was: b.before.pipes, is: after.pipes, withoutMost: true},
-		{name: "goroutines of the worker", was: b.before.goroutines, most: b.longest.goroutines, is: after.goroutines},
-		{name: "items that the keeper held when it told the worker last", was: b.before.items, is: after.items, withoutMost: true},
-		{name: "RSS of the worker, MiB", was: b.before.workerRSS / 1024, is: after.workerRSS / 1024, withoutMost: true},
-		{name: "RSS of the keeper, MiB", was: b.before.keeperRSS / 1024, is: after.keeperRSS / 1024, withoutMost: true},
+		{name: "descriptors of the worker", was: b.before.WorkerFDs, most: b.longest.fds, is: after.WorkerFDs},
+		{name: "descriptors of the keeper", was: b.before.KeeperFDs, is: after.KeeperFDs, withoutMost: true},
+		{name: "idle pipes", was: b.before.Pipes, is: after.Pipes, withoutMost: true},
+		{name: "goroutines of the worker", was: b.before.Goroutines, most: b.longest.goroutines, is: after.Goroutines},
+		{name: "items that the keeper held when it told the worker last", was: b.before.Items, is: after.Items, withoutMost: true},
+		{name: "RSS of the worker, MiB", was: b.before.WorkerRSS / 1024, is: after.WorkerRSS / 1024, withoutMost: true},
+		{name: "RSS of the keeper, MiB", was: b.before.KeeperRSS / 1024, is: after.KeeperRSS / 1024, withoutMost: true},
 	} {
 		most := fmt.Sprintf("%.0f", l.most)
 		if l.withoutMost {

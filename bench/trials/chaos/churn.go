@@ -11,56 +11,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/registry"
+	"github.com/penstock/penstock/bench/internal/world"
 )
-
-// An endpoint is the address of a member, at which this process listens until the end of the run. The relay must send a new
-// flow only to one that is in use; a flow that is there goes on, whatever becomes of the member.
-//
-//	in use ──removed, drained or moved, and the relay was seen to know it──▶ left
-//	  ▲                                                                       │
-//	  └─────────────────── the registry is about to say it ◀──────────────────┘
-type endpoint struct {
-	service string
-	addr    string
-	left    atomic.Int64 // when the relay was seen to have left it, in ns since 1970; 0: it may be in use
-	flows   atomic.Int64 // that began here
-	last    atomic.Int64 // when the last one began
-}
-
-func (e *endpoint) String() string { return e.service + " at " + e.addr }
-
-// took is told of a new flow that came to an endpoint. A flow whose client came after the relay was seen to have left the
-// endpoint must not be there.
-func (w *world) took(e *endpoint, what fmt.Stringer, start time.Time) {
-	e.flows.Add(1)
-	e.last.Store(time.Now().UnixNano())
-	if left := e.left.Load(); left != 0 && start.UnixNano() > left {
-		w.tally.count(wrongMember, 1)
-		w.tally.fault("%v began %v after the relay had left the member %v", what, start.Sub(time.Unix(0, left)).Round(time.Microsecond), e)
-	}
-}
-
-// leave is told that the relay was seen to have left an endpoint. What its flows send from now on proves that they go on.
-func (w *world) leave(e *endpoint, change int64) {
-	e.left.Store(time.Now().UnixNano())
-	w.flows.Range(func(_, v any) bool {
-		if f := v.(*flow); f.at.Load() == e {
-			f.died(change)
-		}
-		return true
-	})
-	w.datagrams.Range(func(_, v any) bool {
-		if f := v.(*datagramFlow); f.at.Load() == e {
-			f.died(change)
-		}
-		return true
-	})
-}
 
 // The members of a service: never fewer than leastMembers that take new flows, so that few changes are never most of them.
 const (
@@ -71,7 +27,7 @@ const (
 // A churnMember is a member that the registry has, or had.
 type churnMember struct {
 	registry.Member
-	at      *endpoint
+	at      *world.Endpoint
 	there   bool // the registry has it
 	pending *change
 }
@@ -81,8 +37,8 @@ type change struct {
 	number int64
 	what   string
 	at     time.Time
-	left   *endpoint // which the relay leaves with it; nil: none
-	back   bool      // it came right after the server's start
+	left   *world.Endpoint // which the relay leaves with it; nil: none
+	back   bool            // it came right after the server's start
 	// It followed another one that the relay had not shown. What the relay shows may then be older than both: the change is
 	// there only if a later one of another member is, because a registry's changes come in order.
 	follows bool
@@ -110,8 +66,8 @@ func (s *service) taking() (list []*churnMember) {
 
 // churn changes the members that a daemon finds in a registry.
 type churn struct {
-	w        *world
-	d        *daemon
+	w        *world.World
+	d        *world.Daemon
 	registry registry.Registry
 	host     string
 	services []*service
@@ -133,7 +89,7 @@ var churnGroups = []struct{ name, service, network, balance string }{
 }
 
 // churnPlaces returns the listeners of a configuration whose members are in a registry, and its text.
-func (o options) churnPlaces(r registry.Registry) (all []*place, config string) {
+func (o options) churnPlaces(r registry.Registry) (all []*world.Place, config string) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "engine: {loops: %d}\nadmin: {listen: \"unix://%s\"}\naccess-log: {to: %q}\ndrain: 2s\nlog: {format: json, flows: none}\n",
 		o.loops, filepath.Join(o.dir, "admin"), filepath.Join(o.dir, "access.log"))
@@ -143,19 +99,19 @@ func (o options) churnPlaces(r registry.Registry) (all []*place, config string) 
 	}
 	fmt.Fprintln(&b, "listeners:")
 	for i, g := range churnGroups {
-		p := &place{name: g.name, network: g.network, upstream: g.network, addr: fmt.Sprintf("%s:%d", o.host, 20001+i), own: true}
+		p := &world.Place{Name: g.name, Network: g.network, Upstream: g.network, Addr: fmt.Sprintf("%s:%d", o.host, 20001+i), Own: true}
 		more := ""
 		if g.network == "udp" {
-			more = fmt.Sprintf(", timeouts: {idle: %v}", idle)
+			more = fmt.Sprintf(", timeouts: {idle: %v}", world.Idle)
 		}
-		fmt.Fprintf(&b, "  %s: {listen: \"%s://%s\", to: %s%s}\n", p.name, p.network, p.addr, g.name, more)
+		fmt.Fprintf(&b, "  %s: {listen: \"%s://%s\", to: %s%s}\n", p.Name, p.Network, p.Addr, g.name, more)
 		all = append(all, p)
 	}
 	return all, b.String()
 }
 
 // newChurn returns the services with their first members, which the registry has.
-func newChurn(w *world, r registry.Registry, host string) (*churn, error) {
+func newChurn(w *world.World, r registry.Registry, host string) (*churn, error) {
 	c := &churn{w: w, registry: r, host: host, kinds: make(map[string]int)}
 	for _, g := range churnGroups {
 		i := slices.IndexFunc(c.services, func(s *service) bool { return s.name == g.service })
@@ -180,24 +136,24 @@ func newChurn(w *world, r registry.Registry, host string) (*churn, error) {
 }
 
 // newEndpoint starts an upstream.
-func (c *churn) newEndpoint(s *service) (*endpoint, error) {
-	e := &endpoint{service: s.name}
+func (c *churn) newEndpoint(s *service) (*world.Endpoint, error) {
+	e := &world.Endpoint{Service: s.name}
 	if s.network == "udp" {
 		conn, err := net.ListenPacket("udp", c.host+":0")
 		if err != nil {
 			return nil, err
 		}
 		conn.(*net.UDPConn).SetReadBuffer(4 << 20)
-		e.addr = conn.LocalAddr().String()
-		c.w.serveDatagrams(conn, e)
+		e.Addr = conn.LocalAddr().String()
+		c.w.ServeDatagrams(conn, e)
 		return e, nil
 	}
 	l, err := net.Listen("tcp", c.host+":0")
 	if err != nil {
 		return nil, err
 	}
-	e.addr = l.Addr().String()
-	c.w.serve(l, 0, e)
+	e.Addr = l.Addr().String()
+	c.w.Serve(l, 0, e)
 	return e, nil
 }
 
@@ -207,7 +163,7 @@ func (c *churn) newMember(s *service) (*churnMember, error) {
 		return nil, err
 	}
 	c.named++
-	m := &churnMember{Member: registry.Member{Name: fmt.Sprint("m", c.named), Addr: at.addr, Weight: 1}, at: at}
+	m := &churnMember{Member: registry.Member{Name: fmt.Sprint("m", c.named), Addr: at.Addr, Weight: 1}, at: at}
 	s.members = append(s.members, m)
 	return m, nil
 }
@@ -215,7 +171,7 @@ func (c *churn) newMember(s *service) (*churnMember, error) {
 // put tells the registry of a member.
 func (c *churn) put(s *service, m *churnMember) error {
 	if !m.Draining {
-		m.at.left.Store(0)
+		m.at.Left.Store(0)
 	}
 	m.there = true
 	return c.registry.Put(s.name, m.Member)
@@ -239,7 +195,7 @@ func (c *churn) step(r *rand.Rand) error {
 	}
 	for {
 		var m *churnMember
-		var left *endpoint
+		var left *world.Endpoint
 		var err error
 		what := []string{"add", "remove", "remove", "return", "drain", "undrain", "move", "weight"}[r.IntN(8)]
 		if !c.registry.Can(registry.Weights) && what == "weight" || !c.registry.Can(registry.Draining) && what == "drain" {
@@ -300,19 +256,19 @@ func (c *churn) move(s *service, m *churnMember) error {
 	if err != nil {
 		return err
 	}
-	m.at, m.Addr = at, at.addr
+	m.at, m.Addr = at, at.Addr
 	return c.change(s, m, "move", left)
 }
 
 // change tells the registry of a change.
-func (c *churn) change(s *service, m *churnMember, what string, left *endpoint) error {
+func (c *churn) change(s *service, m *churnMember, what string, left *world.Endpoint) error {
 	if m.pending != nil {
 		c.replaced++
 	}
 	c.changes++
 	c.kinds[what]++
 	m.pending = &change{number: c.changes, what: what, at: time.Now(), left: left, back: s.back, follows: m.pending != nil}
-	c.w.tally.count(memberChanges, 1)
+	c.w.Tally.Count(world.MemberChanges, 1)
 	if !m.there {
 		return c.registry.Remove(s.name, m.Name)
 	}
@@ -320,14 +276,14 @@ func (c *churn) change(s *service, m *churnMember, what string, left *endpoint) 
 }
 
 // start waits until the relay has all members.
-func (c *churn) start(d *daemon) error {
+func (c *churn) start(d *world.Daemon) error {
 	c.d = d
 	for _, s := range c.services {
 		for _, m := range s.members {
 			m.pending = &change{at: time.Now()}
 		}
 	}
-	err := proc.Until("the relay to know all members", patience, 20*ms, func() error {
+	err := proc.Until("the relay to know all members", world.Patience, 20*ms, func() error {
 		pending, err := c.look()
 		if err == nil && pending > 0 {
 			err = fmt.Errorf("%d are not known", pending)
@@ -348,7 +304,7 @@ func (c *churn) restart() error {
 	}
 	c.registry.Kill()
 	c.restarts++
-	c.w.sleep(time.Second)
+	c.w.Sleep(time.Second)
 	for _, s := range c.services {
 		for _, m := range s.members {
 			m.pending = &change{at: time.Now()}
@@ -356,11 +312,10 @@ func (c *churn) restart() error {
 	}
 	delays := c.delays
 	pending, err := c.look()
-	for end := time.Now().Add(patience); err != nil && c.d.Failed() == nil && time.Now().Before(end); pending, err = c.look() {
+	for end := time.Now().Add(world.Patience); err != nil && c.d.Failed() == nil && time.Now().Before(end); pending, err = c.look() {
 	}
 	if err != nil || pending > 0 {
-		c.w.tally.count(otherFaults, 1)
-		c.w.tally.fault("while the registry was away, %d members are not as they were: %v", pending, err)
+		c.w.Tally.Fault(world.OtherFaults, "while the registry was away, %d members are not as they were: %v", pending, err)
 	}
 	c.delays = delays
 	for _, s := range c.services {
@@ -381,7 +336,7 @@ func (s *settings) churnAll(c *churn, r *rand.Rand) error {
 		if err := errors.Join(c.step(r), c.d.Failed()); err != nil {
 			return fmt.Errorf("change %d: %w", c.changes, err)
 		}
-		for end := time.Now().Add(time.Duration(r.Int64N(int64(2*s.between) + 1))); ; c.w.sleep(10 * ms) {
+		for end := time.Now().Add(time.Duration(r.Int64N(int64(2*s.between) + 1))); ; c.w.Sleep(10 * ms) {
 			c.look() // an answer that does not come in time is missed; settle insists on one
 			if !time.Now().Before(end) {
 				break
@@ -413,7 +368,7 @@ func (c *churn) print(out io.Writer) {
 		}
 	}
 	fmt.Fprintf(out, "\n%d members, %d of them removed in the end; the registry was killed and started again %d times\n", endpoints, left, c.restarts)
-	printWaits(out, "from a change until the relay shows it", c.delays)
-	printWaits(out, "from a change right after the server's start", c.later)
+	world.PrintWaits(out, "from a change until the relay shows it", c.delays)
+	world.PrintWaits(out, "from a change right after the server's start", c.later)
 	fmt.Fprintf(out, "%d changes were followed by another one of the same member before the relay showed them\n", c.replaced)
 }

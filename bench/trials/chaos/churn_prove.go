@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/registry"
+	"github.com/penstock/penstock/bench/internal/world"
 )
 
 // shown is what the relay says of the members of a group, by address.
@@ -22,8 +23,8 @@ type shownMember struct {
 
 // has reports whether the relay's list has a member as the registry has it, and not where it was before the change.
 func (l shown) has(m *churnMember) bool {
-	if left := m.pending.left; left != nil && left.addr != m.Addr {
-		if _, ok := l[left.addr]; ok {
+	if left := m.pending.left; left != nil && left.Addr != m.Addr {
+		if _, ok := l[left.Addr]; ok {
 			return false
 		}
 	}
@@ -100,7 +101,7 @@ func (c *churn) look() (pending int, err error) {
 				c.delays = append(c.delays, delay)
 			}
 			if m.pending.left != nil {
-				c.w.leave(m.pending.left, m.pending.number)
+				c.w.Leave(m.pending.left, m.pending.number)
 			}
 			m.pending = nil
 		}
@@ -111,15 +112,14 @@ func (c *churn) look() (pending int, err error) {
 // settle waits until the relay knows all changes, and then until each member that takes new flows has got one.
 func (c *churn) settle() error {
 	pending, err := 0, error(nil)
-	for end := time.Now().Add(patience); ; time.Sleep(20 * ms) {
+	for end := time.Now().Add(world.Patience); ; time.Sleep(20 * ms) {
 		if pending, err = c.look(); err == nil && pending == 0 {
 			break
 		}
 		if time.Now().After(end) {
 			for _, s := range c.services {
 				for _, m := range s.pending() {
-					c.w.tally.count(changesLost, 1)
-					c.w.tally.fault("change %d, %s of %s %s: the relay does not know it after %v", m.pending.number, m.pending.what, s.name, m.Name, patience)
+					c.w.Tally.Fault(world.ChangesLost, "change %d, %s of %s %s: the relay does not know it after %v", m.pending.number, m.pending.what, s.name, m.Name, world.Patience)
 				}
 			}
 			return errors.Join(err, c.d.Failed())
@@ -129,11 +129,11 @@ func (c *churn) settle() error {
 		}
 	}
 	now := time.Now()
-	for end := now.Add(patience); ; time.Sleep(20 * ms) {
+	for end := now.Add(world.Patience); ; time.Sleep(20 * ms) {
 		var without []*churnMember
 		for _, s := range c.services {
 			for _, m := range s.taking() {
-				if m.at.last.Load() < now.UnixNano() {
+				if m.at.Last.Load() < now.UnixNano() {
 					without = append(without, m)
 				}
 			}
@@ -143,8 +143,7 @@ func (c *churn) settle() error {
 		}
 		if time.Now().After(end) {
 			for _, m := range without {
-				c.w.tally.count(unusedMembers, 1)
-				c.w.tally.fault("member %s, %v, has got no flow for %v", m.Name, m.at, patience)
+				c.w.Tally.Fault(world.UnusedMembers, "member %s, %v, has got no flow for %v", m.Name, m.at, world.Patience)
 			}
 			return nil
 		}

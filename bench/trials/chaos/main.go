@@ -33,6 +33,12 @@ import (
 	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/registry"
 	"github.com/penstock/penstock/bench/internal/trial"
+	"github.com/penstock/penstock/bench/internal/world"
+)
+
+const (
+	mib = 1 << 20
+	ms  = time.Millisecond
 )
 
 // settings are those of one run.
@@ -61,11 +67,11 @@ type settings struct {
 	copy      bool
 	seed      uint64
 	keep      bool // keep the files
-	which     func(*shape, *place) bool
+	which     func(*world.Shape, *world.Place) bool
 
 	format          string // of the ledgers, in a run with upgrades
 	buildFlags      []string
-	good, bad       []program // to upgrade to
+	good, bad       []world.Program // to upgrade to
 	begin, progress time.Time
 	interrupt       chan os.Signal
 }
@@ -97,7 +103,7 @@ func main() {
 	flag.BoolVar(&s.copy, "copy", false, "nothing is spliced, so that more bytes are in the worker's own memory")
 	flag.Uint64Var(&s.seed, "seed", rand.Uint64()>>1, "seed of everything random")
 	flag.BoolVar(&s.keep, "keep-files", false, "keep the folder with log, records and configuration")
-	flag.DurationVar(&patience, "patience", patience, "how long a flow may stand still")
+	flag.DurationVar(&world.Patience, "patience", world.Patience, "how long a flow may stand still")
 	flag.Parse()
 	s.interrupt = make(chan os.Signal, 1)
 	signal.Notify(s.interrupt, os.Interrupt)
@@ -161,9 +167,9 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 	if s.kills > 0 || s.upgrades > 0 || s.soak > 0 || s.keeper {
 		o.keeper = s.keeperConfig()
 	}
-	w := newWorld(s.seed, out, sockets)
-	w.keepAfter, w.slack, w.idle = s.keepAfter, s.slack, idle
-	defer w.closeUpstreams()
+	w := world.New(s.seed, out, sockets)
+	w.KeepAfter, w.Slack, w.Idle = s.keepAfter, s.slack, world.Idle
+	defer w.CloseUpstreams()
 	var config string
 	var c *churn
 	var k *soak
@@ -171,7 +177,7 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 		if k, err = s.newSoak(w, o); err != nil {
 			return false, err
 		}
-		w.places, config = k.places()
+		w.Places, config = k.places()
 		if err := errors.Join(o.listen(w), k.listen()); err != nil {
 			return false, err
 		}
@@ -184,14 +190,14 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 		if c, err = newChurn(w, reg, host); err != nil {
 			return false, err
 		}
-		w.places, config = o.churnPlaces(reg)
+		w.Places, config = o.churnPlaces(reg)
 	} else {
-		w.places, config = o.places()
+		w.Places, config = o.places()
 		if err := o.listen(w); err != nil {
 			return false, err
 		}
 	}
-	d, err := start(s.binary, config, o)
+	d, err := world.Start(s.binary, o.dir, config, o.keeper != "")
 	if err != nil {
 		return false, err
 	}
@@ -208,31 +214,27 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 			return false, fmt.Errorf("%w\n%s", err, d.LogTail(10))
 		}
 	}
-	scraper := watch(w, d, c != nil)
-	w.load(s.flows, s.which)
-	w.loadDatagrams(s.flows)
-	w.newClients(s.clients)
+	scraper := world.Watch(w, d, c != nil)
+	w.Load(s.flows, s.which)
+	w.LoadDatagrams(s.flows)
+	w.NewClients(s.clients)
 	if err := s.chaos(w, d, c, k, r); err != nil {
-		w.tally.count(otherFaults, 1)
-		w.tally.fault("%v\nlast lines of the log:\n%s", err, d.LogTail(10))
+		w.Tally.Fault(world.OtherFaults, "%v\nlast lines of the log:\n%s", err, d.LogTail(10))
 	}
-	if err := w.finish(); err != nil {
-		w.tally.count(flowsLost, 1)
-		w.tally.fault("%v", err)
+	if err := w.Finish(); err != nil {
+		w.Tally.Fault(world.FlowsLost, "%v", err)
 	}
-	if err := scraper.balance(); err != nil {
-		w.tally.count(otherFaults, 1)
-		w.tally.fault("metrics: %v", err)
+	if err := scraper.Balance(); err != nil {
+		w.Tally.Fault(world.OtherFaults, "metrics: %v", err)
 	}
 	if k != nil {
 		k.end()
 	}
-	code, err := d.stop()
+	code, err := d.Terminate()
 	if err != nil || code != 0 && code != drainedLate {
-		w.tally.count(otherFaults, 1)
-		w.tally.fault("the daemon ended with code %d: %v", code, err)
+		w.Tally.Fault(world.OtherFaults, "the daemon ended with code %d: %v", code, err)
 	}
-	if err := w.checkRecords(run); err != nil {
+	if err := w.CheckRecords(run); err != nil {
 		return false, err
 	}
 	if c != nil {
@@ -240,8 +242,8 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 	} else {
 		s.printKills(w, d, scraper)
 	}
-	w.tally.print()
-	good = w.tally.good()
+	w.Tally.Print()
+	good = w.Tally.Good()
 	fmt.Fprintf(out, "\n%s, seed %d\n", map[bool]string{true: "all is well", false: "FAULTS"}[good], s.seed)
 	return good, nil
 }
@@ -268,7 +270,7 @@ var deaths = []syscall.Signal{
 }
 
 // chaos does to the daemon what was asked for, or nothing for some time.
-func (s *settings) chaos(w *world, d *daemon, c *churn, k *soak, r *rand.Rand) error {
+func (s *settings) chaos(w *world.World, d *world.Daemon, c *churn, k *soak, r *rand.Rand) error {
 	s.begin, s.progress = time.Now(), time.Now()
 	switch {
 	case k != nil:
@@ -298,16 +300,16 @@ func (s *settings) interrupted() bool {
 }
 
 // show shows the progress every ten seconds.
-func (s *settings) show(w *world, done int) {
+func (s *settings) show(w *world.World, done int) {
 	if time.Since(s.progress) >= 10*time.Second {
 		s.progress = time.Now()
-		fmt.Fprintf(w.tally.out, "%6v  %d done, %d flows open, %d made, %d outlived a kill, %.1f GB, faults: %v\n", time.Since(s.begin).Round(time.Second), done, w.open.Load(),
-			w.tally.get(flowsMade), w.tally.get(flowsKept), float64(w.tally.get(bytesMoved))/1e9, !w.tally.good())
+		fmt.Fprintf(w.Tally.Out, "%6v  %d done, %d flows open, %d made, %d outlived a kill, %.1f GB, faults: %v\n", time.Since(s.begin).Round(time.Second), done, w.Open.Load(),
+			w.Tally.Get(world.FlowsMade), w.Tally.Get(world.FlowsKept), float64(w.Tally.Get(world.BytesMoved))/1e9, !w.Tally.Good())
 	}
 }
 
 // killAll kills the worker as often as asked.
-func (s *settings) killAll(w *world, d *daemon, r *rand.Rand) error {
+func (s *settings) killAll(w *world.World, d *world.Daemon, r *rand.Rand) error {
 	time.Sleep(s.keepAfter + s.slack)
 	for i := range s.kills {
 		if s.interrupted() {
@@ -316,7 +318,7 @@ func (s *settings) killAll(w *world, d *daemon, r *rand.Rand) error {
 		pause := time.Duration(r.Int64N(int64(2*s.every) + 1))
 		if r.IntN(8) == 0 {
 			pause /= 8 // while the next worker starts
-		} else if err := d.Ready(patience); err != nil {
+		} else if err := d.Ready(world.Patience); err != nil {
 			return errors.Join(d.Failed(), err)
 		}
 		time.Sleep(pause)
@@ -330,9 +332,9 @@ func (s *settings) killAll(w *world, d *daemon, r *rand.Rand) error {
 }
 
 // killOne kills the worker once there is one.
-func (s *settings) killOne(w *world, d *daemon, sig syscall.Signal) (err error) {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(ms) {
-		if err = d.killWorker(w, sig); err == nil {
+func (s *settings) killOne(w *world.World, d *world.Daemon, sig syscall.Signal) (err error) {
+	for end := time.Now().Add(world.Patience); time.Now().Before(end); time.Sleep(ms) {
+		if err = d.KillWorker(w, sig); err == nil {
 			return nil
 		}
 		if d.Over() {
@@ -343,43 +345,43 @@ func (s *settings) killOne(w *world, d *daemon, sig syscall.Signal) (err error) 
 }
 
 // printKills tells how often the worker died, and in what way.
-func (s *settings) printKills(w *world, d *daemon, t *watcher) {
+func (s *settings) printKills(w *world.World, d *world.Daemon, t *world.Watcher) {
 	how := make(map[string]int)
-	for _, k := range w.kills.all {
-		how[k.how]++
+	for _, k := range w.Kills.All {
+		how[k.How]++
 	}
-	fmt.Fprintf(w.tally.out, "\n%d kills:", len(w.kills.all))
+	fmt.Fprintf(w.Tally.Out, "\n%d kills:", len(w.Kills.All))
 	for _, sig := range []string{"killed", "segmentation fault", "aborted", "stopped (signal)", "upgrade"} {
 		if how[sig] > 0 {
-			fmt.Fprintf(w.tally.out, " %s %d", sig, how[sig])
+			fmt.Fprintf(w.Tally.Out, " %s %d", sig, how[sig])
 		}
 	}
-	fmt.Fprintf(w.tally.out, "\n%d scrapes, %d while there was no worker\n", t.scrapes, t.failed)
+	fmt.Fprintf(w.Tally.Out, "\n%d scrapes, %d while there was no worker\n", t.Scrapes, t.Failed)
 	// What the workers found that were started after another one.
 	starts, holding := 0, 0
 	sums := make(map[string]float64)
-	for _, line := range d.log() {
-		if _, ok := line.attrs["held_bytes"]; !ok {
+	for _, line := range d.Log() {
+		if _, ok := line.Attrs["held_bytes"]; !ok {
 			continue
 		}
 		starts++
-		for name, v := range line.attrs {
+		for name, v := range line.Attrs {
 			if n, ok := v.(float64); ok {
 				sums[name] += n
 			}
 		}
-		if n, _ := line.attrs["holding"].(float64); n > 0 {
+		if n, _ := line.Attrs["holding"].(float64); n > 0 {
 			holding++
 		}
 	}
 	if starts == 0 {
 		return
 	}
-	fmt.Fprintf(w.tally.out, "%d workers started after another one, and %d of them found bytes in its hands: %.0f bytes of %.0f flows; %.0f times a flow was restored\n",
+	fmt.Fprintf(w.Tally.Out, "%d workers started after another one, and %d of them found bytes in its hands: %.0f bytes of %.0f flows; %.0f times a flow was restored\n",
 		starts, holding, sums["held_bytes"], sums["holding"], sums["flows"])
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
 		if reason, ok := strings.CutPrefix(name, "lost_"); ok {
-			fmt.Fprintf(w.tally.out, "%15.0f  flows were not restored: %s\n", sums[name], reason)
+			fmt.Fprintf(w.Tally.Out, "%15.0f  flows were not restored: %s\n", sums[name], reason)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -66,7 +67,7 @@ func runSettings(t *testing.T, s settings) string {
 		s.buildFlags = []string{"-race"} // of binaries to upgrade to
 	}
 	s.flows, s.loops, s.clients, s.seed = 1, 2, 10*ms, rand.Uint64()>>1
-	var out output
+	var out bytes.Buffer
 	good, err := s.run(&out)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/admin"
+	"github.com/penstock/penstock/bench/internal/world"
 )
 
 // A soak is long phases in which nothing dies, with short ones between them in which the worker is killed and upgraded.
@@ -29,14 +30,14 @@ import (
 // Only a quiet phase is long enough to tell whether memory grows; the last one ends with a balance.
 type soak struct {
 	s       *settings
-	w       *world
-	d       *daemon
+	w       *world.World
+	d       *world.Daemon
 	o       options
 	config  string // with soakMembers and soakListener in it
 	first   string // that the daemon begins with
 	balance *soakBalance
-	rand    *rand.Rand // of changes
-	binary  [2]program // to upgrade to, there and back
+	rand    *rand.Rand       // of changes
+	binary  [2]world.Program // to upgrade to, there and back
 
 	mu       sync.Mutex
 	aborts   int64 // memoryAborts at the beginning
@@ -64,11 +65,11 @@ const soakUpstreams = 5
 func (o options) soakUpstream(i int) string { return fmt.Sprintf("%s:%d", o.host, 20950+i) }
 
 // soakPlaces returns the listeners of a soak, and its configuration, in which soakMembers and soakListener are to be replaced.
-func (o options) soakPlaces() (all []*place, config string) {
+func (o options) soakPlaces() (all []*world.Place, config string) {
 	all, config = o.places()
-	p := &place{name: soakGroup, network: "tcp", addr: o.host + ":20940", upstream: "tcp", changing: true}
+	p := &world.Place{Name: soakGroup, Network: "tcp", Addr: o.host + ":20940", Upstream: "tcp", Changing: true}
 	config = strings.Replace(config, "groups:\n", fmt.Sprintf("groups:\n  %s: {members: [%s]}\n", soakGroup, soakMembers), 1)
-	config += fmt.Sprintf("  %s: {listen: \"tcp://%s\", to: %s}\n%s", p.name, p.addr, soakGroup, soakListener)
+	config += fmt.Sprintf("  %s: {listen: \"tcp://%s\", to: %s}\n%s", p.Name, p.Addr, soakGroup, soakListener)
 	return append(all, p), config
 }
 
@@ -91,25 +92,25 @@ func (k *soak) fill() string {
 }
 
 // newSoak prepares a soak.
-func (s *settings) newSoak(w *world, o options) (*soak, error) {
+func (s *settings) newSoak(w *world.World, o options) (*soak, error) {
 	if s.sampling == 0 {
 		s.sampling = time.Second
 	}
-	w.rate = s.rate * mib
+	w.Rate = s.rate * mib
 	s.between = max(s.between, s.soak/2000)
-	k := &soak{s: s, w: w, o: o, rand: w.random(0, 9)}
+	k := &soak{s: s, w: w, o: o, rand: w.Random(0, 9)}
 	k.balance = newSoakBalance(min(max(s.soak/200, 200*ms), 20*time.Second), 2*time.Minute, s.growth)
 	other := filepath.Join(filepath.Dir(o.dir), "penstock-other") // the same one: what it does is not what is tested, but that it takes over
 	text, err := os.ReadFile(s.binary)
 	if err == nil {
 		err = os.WriteFile(other, text, 0o755)
 	}
-	k.binary = [2]program{{name: "other", path: other}, {name: "first", path: s.binary}}
+	k.binary = [2]world.Program{{Name: "other", Path: other}, {Name: "first", Path: s.binary}}
 	return k, err
 }
 
 // places returns the listeners of the load, and the first configuration.
-func (k *soak) places() (all []*place, config string) {
+func (k *soak) places() (all []*world.Place, config string) {
 	all, k.config = k.o.soakPlaces()
 	k.first = k.fill()
 	return all, k.first
@@ -122,15 +123,15 @@ func (k *soak) listen() error {
 		if err != nil {
 			return err
 		}
-		k.w.serve(l, 0, nil)
+		k.w.Serve(l, 0, nil)
 	}
 	return nil
 }
 
 // begin notes what the daemon has before the load comes.
-func (k *soak) begin(d *daemon) (err error) {
+func (k *soak) begin(d *world.Daemon) (err error) {
 	k.d, k.aborts = d, memoryAborts()
-	k.balance.before, err = leastCensus(d.census)
+	k.balance.before, err = world.LeastCensus(d.Census)
 	return err
 }
 
@@ -191,10 +192,10 @@ func (k *soak) pause(d time.Duration) error {
 // storm kills the worker until a time, and upgrades the daemon there and back.
 func (k *soak) storm(r *rand.Rand, until time.Time, n int) error {
 	for _, b := range k.binary {
-		if err := k.d.Ready(patience); err != nil {
+		if err := k.d.Ready(world.Patience); err != nil {
 			return err
 		}
-		if err := k.d.upgrade(k.w, b); err != nil {
+		if err := k.d.Upgrade(k.w, b); err != nil {
 			return err
 		}
 		k.mu.Lock()
@@ -202,7 +203,7 @@ func (k *soak) storm(r *rand.Rand, until time.Time, n int) error {
 		k.mu.Unlock()
 	}
 	for first := true; first || time.Now().Before(until); first = false {
-		if err := k.d.Ready(patience); err != nil {
+		if err := k.d.Ready(world.Patience); err != nil {
 			return errors.Join(k.d.Failed(), err)
 		}
 		if err := k.pause(time.Duration(r.Int64N(int64(2*k.s.every) + 1))); err != nil {
@@ -212,13 +213,13 @@ func (k *soak) storm(r *rand.Rand, until time.Time, n int) error {
 			return errors.Join(k.d.Failed(), err)
 		}
 	}
-	return k.d.Ready(patience)
+	return k.d.Ready(world.Patience)
 }
 
 // sample measures once a second.
 func (k *soak) sample(ctx context.Context) {
 	for begin := time.Now(); ctx.Err() == nil; wait(ctx, k.s.sampling) {
-		if c, err := k.d.census(); err == nil {
+		if c, err := k.d.Census(); err == nil {
 			k.mu.Lock()
 			k.balance.sample(&c, time.Since(begin), k.replaced)
 			k.mu.Unlock()
@@ -246,7 +247,7 @@ func (k *soak) change(ctx context.Context) {
 			act, count = k.changeMember, &k.changes
 		}
 		var err error
-		for end := time.Now().Add(patience); ctx.Err() == nil; wait(ctx, 100*ms) {
+		for end := time.Now().Add(world.Patience); ctx.Err() == nil; wait(ctx, 100*ms) {
 			if err = act(); err == nil || !errors.Is(err, admin.ErrNoWorker) || time.Now().After(end) {
 				break
 			}
@@ -258,8 +259,7 @@ func (k *soak) change(ctx context.Context) {
 		*count++
 		k.mu.Unlock()
 		if err != nil && ctx.Err() == nil {
-			k.w.tally.count(otherFaults, 1)
-			k.w.tally.fault("a reload or a change of members: %v", err)
+			k.w.Tally.Fault(world.OtherFaults, "a reload or a change of members: %v", err)
 		}
 	}
 }
@@ -284,7 +284,7 @@ func (k *soak) load(config string) error {
 func (k *soak) changeMember() error {
 	start := time.Now()
 	err := k.changeListed()
-	if err != nil && k.w.kills.between(start, time.Time{}, 0) {
+	if err != nil && k.w.Kills.Between(start, time.Time{}, 0) {
 		return errors.Join(admin.ErrNoWorker, err)
 	}
 	return err
@@ -320,17 +320,17 @@ func (k *soak) show(ctx context.Context) {
 		if wait(ctx, k.s.report); ctx.Err() != nil {
 			return
 		}
-		c, err := k.d.census()
+		c, err := k.d.Census()
 		k.mu.Lock()
-		t := k.w.tally
-		fmt.Fprintf(t.out, "%7v %s: %d flows open, %d made, %.2f GB, %d kills, %d reloads, %d changes of members; ", time.Since(begin).Round(time.Second), k.phase,
-			k.w.open.Load(), t.get(flowsMade), float64(t.get(bytesMoved))/1e9, len(slices.DeleteFunc(k.w.kills.list(), func(k kill) bool { return k.plan })), k.reloads, k.changes)
+		t := k.w.Tally
+		fmt.Fprintf(t.Out, "%7v %s: %d flows open, %d made, %.2f GB, %d kills, %d reloads, %d changes of members; ", time.Since(begin).Round(time.Second), k.phase,
+			k.w.Open.Load(), t.Get(world.FlowsMade), float64(t.Get(world.BytesMoved))/1e9, len(slices.DeleteFunc(k.w.Kills.List(), func(k world.Kill) bool { return k.Plan })), k.reloads, k.changes)
 		if err != nil {
-			fmt.Fprintf(t.out, "%v", err)
+			fmt.Fprintf(t.Out, "%v", err)
 		} else {
-			fmt.Fprintf(t.out, "worker %.1f MiB, %.0f fds, %.0f goroutines, %.0f pipes; keeper %.1f MiB, %.0f fds", c.workerRSS/1024, c.workerFDs, c.goroutines, c.pipes, c.keeperRSS/1024, c.keeperFDs)
+			fmt.Fprintf(t.Out, "worker %.1f MiB, %.0f fds, %.0f goroutines, %.0f pipes; keeper %.1f MiB, %.0f fds", c.WorkerRSS/1024, c.WorkerFDs, c.Goroutines, c.Pipes, c.KeeperRSS/1024, c.KeeperFDs)
 		}
-		fmt.Fprintf(t.out, "; faults: %v\n", !t.good())
+		fmt.Fprintf(t.Out, "; faults: %v\n", !t.Good())
 		k.mu.Unlock()
 	}
 }
@@ -338,19 +338,17 @@ func (k *soak) show(ctx context.Context) {
 // end compares what the daemon has when all flows have ended with what it had before. Its caller has ended them.
 func (k *soak) end() {
 	if err := k.load(k.first); err != nil { // it has as many listeners as there were
-		k.w.tally.count(otherFaults, 1)
-		k.w.tally.fault("the last reload: %v", err)
+		k.w.Tally.Fault(world.OtherFaults, "the last reload: %v", err)
 	}
-	after, over, err := settleCensus(&k.balance.before, k.d.census, patience)
+	after, over, err := world.SettleCensus(&k.balance.before, k.d.Census, world.Patience)
 	if err != nil {
 		over = append(over, err.Error())
 	}
-	fmt.Fprintf(k.w.tally.out, "\n%d reloads and %d changes of members by the API; %d requests met no worker and were repeated\n", k.reloads, k.changes, k.failed)
+	fmt.Fprintf(k.w.Tally.Out, "\n%d reloads and %d changes of members by the API; %d requests met no worker and were repeated\n", k.reloads, k.changes, k.failed)
 	if n := memoryAborts() - k.aborts; n > 0 {
-		fmt.Fprintf(k.w.tally.out, "%d connections were reset by the kernel, because TCP had no memory left on this machine: that many of the faults may have no other reason\n", n)
+		fmt.Fprintf(k.w.Tally.Out, "%d connections were reset by the kernel, because TCP had no memory left on this machine: that many of the faults may have no other reason\n", n)
 	}
-	for _, fault := range k.balance.print(k.w.tally.out, &after, over) {
-		k.w.tally.count(leaks, 1)
-		k.w.tally.fault("%s", fault)
+	for _, fault := range k.balance.print(k.w.Tally.Out, &after, over) {
+		k.w.Tally.Fault(world.Leaks, "%s", fault)
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/trial"
+	"github.com/penstock/penstock/bench/internal/world"
 )
 
 // TestSoak is the short form of make soak.
@@ -142,7 +143,7 @@ func leaky(dir string) int {
 }
 
 // startLeaky starts such a daemon.
-func startLeaky(t *testing.T) *daemon {
+func startLeaky(t *testing.T) *world.Daemon {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -153,21 +154,21 @@ func startLeaky(t *testing.T) *daemon {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	d := &daemon{Daemon: trial.DaemonAt(exe, dir)}
+	d := &world.Daemon{Daemon: trial.DaemonAt(exe, dir)}
 	d.Env = []string{leakyEnv + "=" + dir}
 	if err := d.Begin(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Kill)
-	if err := proc.Wait("its metrics", patience, func() bool { _, err := d.Get("/metrics"); return err == nil }); err != nil {
+	if err := proc.Wait("its metrics", world.Patience, func() bool { _, err := d.Get("/metrics"); return err == nil }); err != nil {
 		t.Fatal(err)
 	}
 	return d
 }
 
-func mustCensus(t *testing.T, d *daemon) census {
+func mustCensus(t *testing.T, d *world.Daemon) world.Census {
 	t.Helper()
-	c, err := leastCensus(d.census)
+	c, err := world.LeastCensus(d.Census)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +179,7 @@ func mustCensus(t *testing.T, d *daemon) census {
 func TestLeaksAreFound(t *testing.T) {
 	d := startLeaky(t)
 	before := mustCensus(t, d)
-	if _, over, err := settleCensus(&before, d.census, patience); err != nil || len(over) > 0 {
+	if _, over, err := world.SettleCensus(&before, d.Census, world.Patience); err != nil || len(over) > 0 {
 		t.Fatalf("without a leak: %v, %v", over, err)
 	}
 	for _, c := range []struct {
@@ -194,7 +195,7 @@ func TestLeaksAreFound(t *testing.T) {
 		if _, err := d.Ask(http.MethodPost, "/leak/"+c.what, ""); err != nil {
 			t.Fatal(err)
 		}
-		after, over, err := settleCensus(&before, d.census, 300*ms)
+		after, over, err := world.SettleCensus(&before, d.Census, 300*ms)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,7 +219,7 @@ func TestGrowthIsFound(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			c, err := d.census()
+			c, err := d.Census()
 			if err != nil {
 				t.Fatal(err)
 			}

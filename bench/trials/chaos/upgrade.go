@@ -3,25 +3,15 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/trial"
+	"github.com/penstock/penstock/bench/internal/world"
 )
-
-// program is one that the daemon is upgraded to.
-type program struct {
-	name string
-	path string
-	bad  bool // it does not work, and nothing may come of it
-}
 
 // requiredFormat is the format of ledgers that today's version must refuse.
 const requiredFormat = "required"
@@ -60,19 +50,19 @@ func (s *settings) buildFormat(path, release string) error {
 
 // binaries makes another version of the daemon, and those that do not work. If the ledgers of the other
 // version have a feature that today's does not know, today's is one of them.
-func (s *settings) binaries(dir string) (good, bad []program, err error) {
-	other := program{name: "other", path: filepath.Join(dir, "penstock-other")}
-	if err := s.buildFormat(other.path, "v99.0.0"); err != nil {
+func (s *settings) binaries(dir string) (good, bad []world.Program, err error) {
+	other := world.Program{Name: "other", Path: filepath.Join(dir, "penstock-other")}
+	if err := s.buildFormat(other.Path, "v99.0.0"); err != nil {
 		return nil, nil, err
 	}
-	today := program{name: "today's", path: filepath.Join(dir, "penstock-today")}
-	if err := trial.Build(today.path, s.buildFlags...); err != nil {
+	today := world.Program{Name: "today's", Path: filepath.Join(dir, "penstock-today")}
+	if err := trial.Build(today.Path, s.buildFlags...); err != nil {
 		return nil, nil, err
 	}
-	if good = []program{other, today}; s.format == requiredFormat {
-		today.bad = true
+	if good = []world.Program{other, today}; s.format == requiredFormat {
+		today.Bad = true
 		bad = append(bad, today)
-		good[1] = program{name: "first", path: s.binary}
+		good[1] = world.Program{Name: "first", Path: s.binary}
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -86,14 +76,14 @@ func (s *settings) binaries(dir string) (good, bad []program, err error) {
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o755); err != nil {
 			return nil, nil, err
 		}
-		bad = append(bad, program{name: name, path: filepath.Join(dir, name), bad: true})
+		bad = append(bad, world.Program{Name: name, Path: filepath.Join(dir, name), Bad: true})
 	}
 	return good, bad, nil
 }
 
 // upgradeAll upgrades the daemon as often as asked, there and back, and every so often to a binary that
 // does not work.
-func (s *settings) upgradeAll(w *world, d *daemon, r *rand.Rand) error {
+func (s *settings) upgradeAll(w *world.World, d *world.Daemon, r *rand.Rand) error {
 	good, bad := s.good, s.bad
 	time.Sleep(s.keepAfter + s.slack)
 	running := ""
@@ -105,62 +95,19 @@ func (s *settings) upgradeAll(w *world, d *daemon, r *rand.Rand) error {
 		b := good[i%len(good)]
 		if i%10 == 9 {
 			b = bad[i/10%len(bad)]
-		} else if b.name == running {
+		} else if b.Name == running {
 			b = good[(i+1)%len(good)]
 		}
-		if err := d.upgrade(w, b); err != nil {
+		if err := d.Upgrade(w, b); err != nil {
 			return err
 		}
-		if !b.bad {
-			running = b.name
+		if !b.Bad {
+			running = b.Name
 		}
 		if s.show(w, i+1); d.Over() {
 			return d.Failed()
 		}
 	}
 	time.Sleep(2 * time.Second)
-	return nil
-}
-
-// upgrade upgrades the daemon to a binary, and sees to it that this works if the binary does.
-func (d *daemon) upgrade(w *world, b program) error {
-	before, err := d.worker()
-	if err != nil {
-		return err
-	}
-	number := w.kills.add(kill{at: time.Now(), how: "upgrade", plan: true})
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
-	defer cancel()
-	var out []byte
-	for {
-		out, err = exec.CommandContext(ctx, d.Argv[0], "upgrade", "--admin", "unix://"+d.Socket, "--binary", b.path).CombinedOutput()
-		if err == nil || ctx.Err() != nil || !bytes.Contains(out, []byte("another upgrade is under way; nothing was changed")) {
-			break
-		}
-		time.Sleep(100 * ms) // the keeper still replaces itself
-	}
-	after, werr := d.worker()
-	w.died(number, time.Now())
-	switch {
-	case werr != nil:
-		return fmt.Errorf("after the upgrade to %s: %w\n%s", b.name, werr, out)
-	case b.bad && err == nil:
-		w.tally.count(otherFaults, 1)
-		w.tally.fault("upgrade to %s, which does not work: succeeded\n%s", b.name, out)
-	case b.bad:
-		w.tally.count(upgradesRefused, 1)
-	case err != nil:
-		w.tally.count(otherFaults, 1)
-		w.tally.fault("upgrade to %s: %v\n%s", b.name, err, out)
-	case after == before:
-		w.tally.count(otherFaults, 1)
-		w.tally.fault("upgrade to %s: the worker is the same\n%s", b.name, out)
-	default:
-		w.tally.count(upgradesDone, 1)
-		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", after)); err == nil && !strings.HasPrefix(exe, b.path) {
-			w.tally.count(otherFaults, 1)
-			w.tally.fault("upgrade to %s: the worker runs %s", b.path, exe)
-		}
-	}
 	return nil
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package world
 
 import (
 	"errors"
@@ -19,11 +19,11 @@ import (
 // datagramFlow is a datagram client and its upstream.
 type datagramFlow struct {
 	id    uint64
-	via   *place
+	via   *Place
 	start time.Time
 
 	mu      sync.Mutex
-	at      atomic.Pointer[endpoint] // the member of a registry that has it
+	at      atomic.Pointer[Endpoint] // the member of a registry that has it
 	from    string                   // the relay's address, as the upstream sees it
 	since   time.Time
 	latest  time.Time // when the last datagram was sent that came from there
@@ -36,7 +36,7 @@ type datagramFlow struct {
 }
 
 func (f *datagramFlow) String() string {
-	return fmt.Sprintf("datagram flow %d (%s, %v old)", f.id, f.via.name, time.Since(f.start).Round(time.Millisecond))
+	return fmt.Sprintf("datagram flow %d (%s, %v old)", f.id, f.via.Name, time.Since(f.start).Round(time.Millisecond))
 }
 
 func (f *datagramFlow) died(number int64) {
@@ -47,15 +47,14 @@ func (f *datagramFlow) died(number int64) {
 
 // arrive is told of a datagram at the upstream. The same flow must come from the same address always:
 // another one means that the relay has made a new flow of it.
-func (w *world) arrive(f *datagramFlow, number uint64, from string, at *endpoint) {
+func (w *World) arrive(f *datagramFlow, number uint64, from string, at *Endpoint) {
 	if at != nil && f.at.CompareAndSwap(nil, at) {
 		w.took(at, f, f.start)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.arrived[number] {
-		w.tally.count(datagramsDuplicate, 1)
-		w.tally.fault("%v: datagram %d came twice", f, number)
+		w.Tally.Fault(datagramsDuplicate, "%v: datagram %d came twice", f, number)
 	}
 	f.arrived[number] = true
 	delete(f.arrived, number-min(number, 1000))
@@ -70,22 +69,21 @@ func (w *world) arrive(f *datagramFlow, number uint64, from string, at *endpoint
 		if f.kill > 0 && number > f.mark {
 			f.proven = f.kill
 		}
-	case w.idle > 0 && time.Since(before) > w.idle:
+	case w.Idle > 0 && time.Since(before) > w.Idle:
 		// Nobody had CPU time: the relay may have seen nothing of the flow for so long that it had to end it.
-		w.tally.count(idleDatagram, 1)
+		w.Tally.Count(idleDatagram, 1)
 		f.from, f.since = from, time.Now()
-	case w.kills.between(f.start, f.since.Add(w.keepAfter+w.slack), f.proven):
-		w.tally.count(unsettledDatagram, 1)
+	case w.Kills.Between(f.start, f.since.Add(w.KeepAfter+w.Slack), f.proven):
+		w.Tally.Count(unsettledDatagram, 1)
 		f.from, f.since = from, time.Now()
 	default:
-		w.tally.count(datagramFlowsLost, 1)
-		w.tally.fault("%v: after %v its datagrams come from %s, before from %s; survived kill %d of %d", f, time.Since(f.since).Round(time.Millisecond), from, f.from, f.proven, w.kills.number())
+		w.Tally.Fault(datagramFlowsLost, "%v: after %v its datagrams come from %s, before from %s; survived kill %d of %d", f, time.Since(f.since).Round(time.Millisecond), from, f.from, f.proven, w.Kills.number())
 		f.from, f.since = from, time.Now()
 	}
 }
 
-// serveDatagrams answers every datagram with one of the same length, at an upstream that may be a member of a registry.
-func (w *world) serveDatagrams(conn net.PacketConn, at *endpoint) {
+// ServeDatagrams answers every datagram with one of the same length, at an upstream that may be a member of a registry.
+func (w *World) ServeDatagrams(conn net.PacketConn, at *Endpoint) {
 	w.closers = append(w.closers, conn)
 	w.upstreams.Go(func() {
 		b := make([]byte, 2048)
@@ -99,8 +97,7 @@ func (w *world) serveDatagrams(conn net.PacketConn, at *endpoint) {
 			}
 			id, number, d, err := pattern.ReadDatagram(b[:n])
 			if err != nil || d != up {
-				w.tally.count(datagramsWrong, 1)
-				w.tally.fault("an upstream got from %v: %v, direction %v", from, err, d)
+				w.Tally.Fault(datagramsWrong, "an upstream got from %v: %v, direction %v", from, err, d)
 				continue
 			}
 			v, ok := w.datagrams.Load(id)
@@ -110,7 +107,7 @@ func (w *world) serveDatagrams(conn net.PacketConn, at *endpoint) {
 			f := v.(*datagramFlow)
 			w.arrive(f, number, from.String(), at)
 			if w.stale(f, number) {
-				w.tally.count(datagramsStale, 1)
+				w.Tally.Count(datagramsStale, 1)
 				continue
 			}
 			conn.WriteTo(pattern.MakeDatagram(b[:n], id, number, down), from)
@@ -118,121 +115,118 @@ func (w *world) serveDatagrams(conn net.PacketConn, at *endpoint) {
 	})
 }
 
-func (w *world) makeDatagramFlow(via *place) *datagramFlow {
+func (w *World) makeDatagramFlow(via *Place) *datagramFlow {
 	f := &datagramFlow{id: w.nextFlow.Add(1), via: via, start: time.Now(), sentAt: make(map[uint64]time.Time), arrived: make(map[uint64]bool)}
 	w.datagrams.Store(f.id, f)
 	return f
 }
 
 // dialDatagrams returns the socket of a client.
-func (w *world) dialDatagrams(f *datagramFlow) (net.Conn, error) {
-	if f.via.network == "udp" {
+func (w *World) dialDatagrams(f *datagramFlow) (net.Conn, error) {
+	if f.via.Network == "udp" {
 		var dialer net.Dialer
-		if f.via.own {
+		if f.via.Own {
 			dialer.LocalAddr = &net.UDPAddr{IP: net.IPv4(127, byte(128+f.id>>16), byte(f.id>>8), byte(f.id))}
 		}
-		conn, err := dialer.Dial(f.via.network, f.via.addr)
+		conn, err := dialer.Dial(f.via.Network, f.via.Addr)
 		if err == nil {
 			w.locals.Store(f.id, conn.LocalAddr().String())
 		}
 		return conn, err
 	}
-	if f.via.network == "unixgram" {
+	if f.via.Network == "unixgram" {
 		own := &net.UnixAddr{Net: "unixgram", Name: filepath.Join(w.dir, fmt.Sprint("c", f.id))}
-		return net.DialUnix("unixgram", own, &net.UnixAddr{Net: "unixgram", Name: f.via.addr})
+		return net.DialUnix("unixgram", own, &net.UnixAddr{Net: "unixgram", Name: f.via.Addr})
 	}
-	return net.Dial(f.via.network, f.via.addr)
+	return net.Dial(f.via.Network, f.via.Addr)
 }
 
 // had reports whether a client had this address before: an answer that comes late goes to its heir.
-func (w *world) had(id uint64, addr string) bool {
+func (w *World) had(id uint64, addr string) bool {
 	local, ok := w.locals.Load(id)
 	return ok && local == addr
 }
 
-// idle is for how long a datagram flow may carry nothing: the daemon's configuration says so.
-const idle = 8 * time.Second
+// Idle is for how long a datagram flow may carry nothing: the daemon's configuration says so.
+const Idle = 8 * time.Second
 
 // restTime is for how long the relay gives the port of a flow that has ended to no other.
 const restTime = 5 * time.Second
 
 // stale reports whether an answer to a datagram may come too late: to the port of a relay's flow that has ended, which the
 // kernel may have given to another one. A kill ends flows that were not settled, at once, and their ports do not rest.
-func (w *world) stale(f *datagramFlow, number uint64) bool {
+func (w *World) stale(f *datagramFlow, number uint64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at, ok := f.sentAt[number]
-	return !ok || time.Since(at) > restTime || number <= f.mark && w.kills.between(f.start, f.since.Add(w.keepAfter+w.slack), f.proven)
+	return !ok || time.Since(at) > restTime || number <= f.mark && w.Kills.Between(f.start, f.since.Add(w.KeepAfter+w.Slack), f.proven)
 }
 
 // send sends one datagram. An upstream may answer it even before send returns.
-func (w *world) send(f *datagramFlow, conn net.Conn, b []byte) error {
+func (w *World) send(f *datagramFlow, conn net.Conn, b []byte) error {
 	f.mu.Lock()
 	f.sent++
 	number := f.sent
 	f.sentAt[number] = time.Now()
 	delete(f.sentAt, number-min(number, 1000))
 	f.mu.Unlock()
-	conn.SetWriteDeadline(time.Now().Add(patience))
+	conn.SetWriteDeadline(time.Now().Add(Patience))
 	_, err := conn.Write(pattern.MakeDatagram(b, f.id, number, up))
 	return err
 }
 
 // receive waits for a datagram and checks that it is this client's, and new.
-func (w *world) receive(f *datagramFlow, conn net.Conn, b []byte, seen map[uint64]bool, by time.Duration) (number uint64, ok bool) {
+func (w *World) receive(f *datagramFlow, conn net.Conn, b []byte, seen map[uint64]bool, by time.Duration) (number uint64, ok bool) {
 	conn.SetReadDeadline(time.Now().Add(by))
 	n, err := conn.Read(b)
 	if err != nil {
 		return 0, false
 	}
 	want := down
-	if f.via.echo {
+	if f.via.Echo {
 		want = up
 	}
 	id, number, d, err := pattern.ReadDatagram(b[:n])
 	switch {
 	case err == nil && d == want && id != f.id && w.had(id, conn.LocalAddr().String()):
-		w.tally.count(datagramsLate, 1)
+		w.Tally.Count(datagramsLate, 1)
 		return 0, false
 	case err != nil || d != want || id != f.id:
-		w.tally.count(datagramsWrong, 1)
-		w.tally.fault("%v got datagram %d of flow %d, %v: %v", f, number, id, d, err)
+		w.Tally.Fault(datagramsWrong, "%v got datagram %d of flow %d, %v: %v", f, number, id, d, err)
 		return 0, false
 	case seen[number]:
-		w.tally.count(datagramsDuplicate, 1)
-		w.tally.fault("%v: the answer %d came twice", f, number)
+		w.Tally.Fault(datagramsDuplicate, "%v: the answer %d came twice", f, number)
 		return 0, false
 	}
 	seen[number] = true
 	delete(seen, number-min(number, 1000))
-	if f.via.echo {
+	if f.via.Echo {
 		f.mu.Lock()
 		if f.since.IsZero() {
 			f.since = time.Now()
 		}
 		f.mu.Unlock()
 	}
-	w.tally.count(datagramsAnswered, 1)
+	w.Tally.Count(datagramsAnswered, 1)
 	return number, true
 }
 
 // talkDatagrams plays a datagram client that sends bursts and waits for the answers, until the time is
 // over. Lost datagrams are counted; that nothing more is answered is a fault.
-func (w *world) talkDatagrams(via *place, burst int, pauses [2]time.Duration, life time.Duration) {
+func (w *World) talkDatagrams(via *Place, burst int, pauses [2]time.Duration, life time.Duration) {
 	f := w.makeDatagramFlow(via)
 	defer w.datagrams.Delete(f.id)
 	defer w.countOutlived(f)
 	conn, err := w.dialDatagrams(f)
 	if err != nil {
-		w.tally.count(clientsRefused, 1)
-		w.tally.fault("%v: %v", f, err)
+		w.Tally.Fault(clientsRefused, "%v: %v", f, err)
 		return
 	}
 	defer conn.Close()
-	if via.network == "unixgram" {
+	if via.Network == "unixgram" {
 		defer os.Remove(conn.LocalAddr().String())
 	}
-	r := w.random(f.id, 0)
+	r := w.Random(f.id, 0)
 	b, seen := make([]byte, 2048), make(map[uint64]bool)
 	stop := f.start.Add(life)
 	last := time.Now()
@@ -243,7 +237,7 @@ func (w *world) talkDatagrams(via *place, burst int, pauses [2]time.Duration, li
 		sent := time.Now()
 		for range burst {
 			if err := w.send(f, conn, b[:datagramSize(r, burst)]); err != nil {
-				w.sleep(ms) // as if it were lost on the way
+				w.Sleep(ms) // as if it were lost on the way
 			}
 		}
 		left := burst
@@ -258,22 +252,21 @@ func (w *world) talkDatagrams(via *place, burst int, pauses [2]time.Duration, li
 			}
 			last = time.Now()
 		}
-		w.tally.count(datagramsLost, int64(left))
-		if time.Since(last) > patience {
-			w.tally.count(datagramFlowsLost, 1)
-			w.tally.fault("%v: no answer for %v", f, patience)
+		w.Tally.Count(datagramsLost, int64(left))
+		if time.Since(last) > Patience {
+			w.Tally.Fault(datagramFlowsLost, "%v: no answer for %v", f, Patience)
 			return
 		}
-		w.sleep(pauseBetween(r, pauses))
+		w.Sleep(pauseBetween(r, pauses))
 	}
 }
 
 // countOutlived counts a flow that went on although its member was removed, drained or moved.
-func (w *world) countOutlived(f *datagramFlow) {
+func (w *World) countOutlived(f *datagramFlow) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.at.Load() != nil && f.proven > 0 {
-		w.tally.count(datagramsOutlived, 1)
+		w.Tally.Count(datagramsOutlived, 1)
 	}
 }
 
@@ -288,34 +281,32 @@ func datagramSize(r *rand.Rand, burst int) int {
 
 // newDatagramClient sends one datagram, again until it is answered, less and less often: an upstream that has fallen
 // behind would have ever more to do otherwise.
-func (w *world) newDatagramClient(via *place) {
+func (w *World) newDatagramClient(via *Place) {
 	f := w.makeDatagramFlow(via)
 	defer w.datagrams.Delete(f.id)
 	conn, err := w.dialDatagrams(f)
 	if err != nil {
-		w.tally.count(clientsRefused, 1)
-		w.tally.fault("%v: %v", f, err)
+		w.Tally.Fault(clientsRefused, "%v: %v", f, err)
 		return
 	}
 	defer conn.Close()
 	b, seen := make([]byte, 2048), make(map[uint64]bool)
-	end, by := time.Now().Add(patience), 300*ms
-	for ; time.Now().Before(end); by = min(2*by, patience/10) {
+	end, by := time.Now().Add(Patience), 300*ms
+	for ; time.Now().Before(end); by = min(2*by, Patience/10) {
 		w.send(f, conn, b[:64])
 		if _, ok := w.receive(f, conn, b, seen, by); ok {
-			w.tally.count(newDatagramClients, 1)
+			w.Tally.Count(newDatagramClients, 1)
 			return
 		}
-		w.tally.count(datagramsLost, 1)
+		w.Tally.Count(datagramsLost, 1)
 	}
-	w.tally.count(clientsRefused, 1)
-	w.tally.fault("%v: no answer for %v", f, patience)
+	w.Tally.Fault(clientsRefused, "%v: no answer for %v", f, Patience)
 }
 
-// loadDatagrams starts n clients of each kind at each datagram listener.
-func (w *world) loadDatagrams(n int) {
-	for _, p := range w.places {
-		if p.network != "udp" && p.network != "unixgram" {
+// LoadDatagrams starts n clients of each kind at each datagram listener.
+func (w *World) LoadDatagrams(n int) {
+	for _, p := range w.Places {
+		if p.Network != "udp" && p.Network != "unixgram" {
 			continue
 		}
 		for range n {
@@ -328,7 +319,7 @@ func (w *world) loadDatagrams(n int) {
 				}
 			})
 		}
-		if p.network == "udp" {
+		if p.Network == "udp" {
 			w.clients.Go(func() { // bulk, as a QUIC transfer does
 				w.talkDatagrams(p, 48, [2]time.Duration{0, 5 * ms}, 0)
 			})

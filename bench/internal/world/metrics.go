@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package world
 
 import (
 	"fmt"
@@ -13,10 +13,10 @@ import (
 	"github.com/penstock/penstock/bench/internal/admin"
 )
 
-// watcher scrapes the daemon and sees to it that no counter decreases.
-type watcher struct {
-	w    *world
-	d    *daemon
+// Watcher scrapes the daemon and sees to it that no counter decreases.
+type Watcher struct {
+	w    *World
+	d    *Daemon
 	done chan struct{}
 
 	// churn says that members go and return. The daemon forgets the series of those that are gone, so that they
@@ -28,45 +28,45 @@ type watcher struct {
 	most    map[string]float64
 	told    map[string]bool // metrics of which a decrease was told
 	last    admin.Metrics
-	scrapes int
-	failed  int
+	Scrapes int
+	Failed  int
 }
 
-func watch(w *world, d *daemon, churn bool) *watcher {
-	t := &watcher{w: w, d: d, churn: churn, changing: make(map[string]bool), done: make(chan struct{}), most: make(map[string]float64), told: make(map[string]bool)}
-	for _, p := range w.places {
-		t.changing[p.name] = p.changing
+func Watch(w *World, d *Daemon, churn bool) *Watcher {
+	t := &Watcher{w: w, d: d, churn: churn, changing: make(map[string]bool), done: make(chan struct{}), most: make(map[string]float64), told: make(map[string]bool)}
+	for _, p := range w.Places {
+		t.changing[p.Name] = p.Changing
 	}
 	go func() {
 		defer close(t.done)
 		for !w.stopping.Load() {
 			t.scrape()
-			w.sleep(300 * ms)
+			w.Sleep(300 * ms)
 		}
 	}()
 	return t
 }
 
 // scrape takes one scrape; while there is no worker it fails, which is counted.
-func (t *watcher) scrape() error {
+func (t *Watcher) scrape() error {
 	m, err := t.d.Metrics()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil {
-		t.failed++
+		t.Failed++
 		return err
 	}
-	t.scrapes++
+	t.Scrapes++
 	t.last = m
 	for series, v := range t.last.Values {
 		if !t.last.Grows[series] || admin.Label(series, "member") != "" && (t.churn || t.changing[admin.Label(series, "listener")] || t.changing[admin.Label(series, "group")]) {
 			continue
 		}
 		if most, ok := t.most[series]; ok && v < most {
-			t.w.tally.count(decreases, 1)
+			t.w.Tally.Count(decreases, 1)
 			if name, _, _ := strings.Cut(series, "{"); !t.told[name] {
 				t.told[name] = true
-				t.w.tally.fault("the counter %s was %v and is %v", series, most, v)
+				t.w.Tally.show("the counter %s was %v and is %v", series, most, v)
 			}
 		}
 		t.most[series] = v
@@ -74,20 +74,20 @@ func (t *watcher) scrape() error {
 	return nil
 }
 
-// balance waits until the stream flows have ended for the daemon too, and compares what began with what
+// Balance waits until the stream flows have ended for the daemon too, and compares what began with what
 // has ended and is open, for each listener.
-func (t *watcher) balance() error {
+func (t *Watcher) Balance() error {
 	<-t.done
 	var m admin.Metrics
-	streams := func(yield func(*place, float64) bool) {
+	streams := func(yield func(*Place, float64) bool) {
 		open := m.Sum("penstock_flows_open", "listener")
-		for _, p := range t.w.places {
-			if (p.network == "tcp" || p.network == "unix") && !yield(p, open[p.name]) {
+		for _, p := range t.w.Places {
+			if (p.Network == "tcp" || p.Network == "unix") && !yield(p, open[p.Name]) {
 				return
 			}
 		}
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(100 * ms) {
+	for end := time.Now().Add(Patience); ; time.Sleep(100 * ms) {
 		if err := t.scrape(); err != nil && time.Now().After(end) {
 			return err
 		}
@@ -102,8 +102,7 @@ func (t *watcher) balance() error {
 		if time.Now().After(end) {
 			for p, open := range streams {
 				if open != 0 {
-					t.w.tally.count(unbalanced, 1)
-					t.w.tally.fault("listener %s: %v flows are open, though all have ended", p.name, open)
+					t.w.Tally.Fault(unbalanced, "listener %s: %v flows are open, though all have ended", p.Name, open)
 				}
 			}
 			break
@@ -111,16 +110,15 @@ func (t *watcher) balance() error {
 	}
 	begun := m.Sum("penstock_listener_flows_total", "listener")
 	ended, open := m.Sum("penstock_flows_ended_total", "listener"), m.Sum("penstock_flows_open", "listener")
-	fmt.Fprintf(t.w.tally.out, "\n%-10s %12s %12s %12s %12s\n", "listener", "clients", "begun", "ended", "open")
+	fmt.Fprintf(t.w.Tally.Out, "\n%-10s %12s %12s %12s %12s\n", "listener", "clients", "begun", "ended", "open")
 	for _, name := range slices.Sorted(maps.Keys(begun)) {
 		clients := "-"
 		if n, ok := t.w.openedAt(name); ok {
 			clients = fmt.Sprint(n)
 		}
-		fmt.Fprintf(t.w.tally.out, "%-10s %12s %12.0f %12.0f %12.0f\n", name, clients, begun[name], ended[name], open[name])
+		fmt.Fprintf(t.w.Tally.Out, "%-10s %12s %12.0f %12.0f %12.0f\n", name, clients, begun[name], ended[name], open[name])
 		if begun[name] != ended[name]+open[name] && !t.churn && !t.changing[name] {
-			t.w.tally.count(unbalanced, 1)
-			t.w.tally.fault("listener %s: %v flows began, but %v have ended and %v are open", name, begun[name], ended[name], open[name])
+			t.w.Tally.Fault(unbalanced, "listener %s: %v flows began, but %v have ended and %v are open", name, begun[name], ended[name], open[name])
 		}
 	}
 	return nil

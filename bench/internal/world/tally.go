@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package world
 
 import (
 	"fmt"
@@ -16,9 +16,9 @@ import (
 type counter int
 
 const (
-	flowsMade counter = iota
+	FlowsMade counter = iota
 	flowsWhole
-	bytesMoved
+	BytesMoved
 	pings
 	newClients
 	newDatagramClients
@@ -30,8 +30,8 @@ const (
 	unsettled
 	unsettledDatagram
 	idleDatagram
-	flowsKept
-	memberChanges
+	FlowsKept
+	MemberChanges
 	flowsOutlived
 	datagramsOutlived
 	upgradesDone
@@ -41,7 +41,7 @@ const (
 	bytesWrong
 	bytesDuplicate
 	earlyEOF
-	flowsLost
+	FlowsLost
 	clientsRefused
 	datagramFlowsLost
 	datagramsWrong
@@ -51,17 +51,17 @@ const (
 	unbalanced
 	recordsWrong
 	wrongMember
-	unusedMembers
-	changesLost
-	leaks
-	otherFaults
+	UnusedMembers
+	ChangesLost
+	Leaks
+	OtherFaults
 	counters
 )
 
 var counterNames = [counters]string{
-	flowsMade:          "stream flows made",
+	FlowsMade:          "stream flows made",
 	flowsWhole:         "stream flows that ended well",
-	bytesMoved:         "bytes that arrived",
+	BytesMoved:         "bytes that arrived",
 	pings:              "round trips",
 	newClients:         "new stream clients that were served",
 	newDatagramClients: "new datagram clients that were served",
@@ -73,8 +73,8 @@ var counterNames = [counters]string{
 	unsettled:          "stream flows not settled at a kill, and ended by it",
 	unsettledDatagram:  "datagram flows not settled at a kill, and replaced",
 	idleDatagram:       "datagram flows replaced after a time in which nothing of them came, as they had to be",
-	flowsKept:          "stream flows that outlived a kill",
-	memberChanges:      "changes of members in a registry",
+	FlowsKept:          "stream flows that outlived a kill",
+	MemberChanges:      "changes of members in a registry",
 	flowsOutlived:      "stream flows that went on after their member was removed, drained or moved",
 	datagramsOutlived:  "datagram flows that did",
 	upgradesDone:       "upgrades",
@@ -83,7 +83,7 @@ var counterNames = [counters]string{
 	bytesWrong:         "bytes wrong",
 	bytesDuplicate:     "bytes that came twice",
 	earlyEOF:           "streams that ended too early without an error",
-	flowsLost:          "settled stream flows lost",
+	FlowsLost:          "settled stream flows lost",
 	clientsRefused:     "clients refused",
 	datagramFlowsLost:  "settled datagram flows lost",
 	datagramsWrong:     "datagrams wrong, or somebody else's",
@@ -93,10 +93,22 @@ var counterNames = [counters]string{
 	unbalanced:         "listeners whose begun flows are not those ended and open",
 	recordsWrong:       "records wrong, or of one flow twice",
 	wrongMember:        "new flows to a member that the relay had left",
-	unusedMembers:      "members that got no flow",
-	changesLost:        "changes that the relay never knew",
-	leaks:              "kinds of things left over when all flows have ended, or memory that grows",
-	otherFaults:        "other faults",
+	UnusedMembers:      "members that got no flow",
+	ChangesLost:        "changes that the relay never knew",
+	Leaks:              "kinds of things left over when all flows have ended, or memory that grows",
+	OtherFaults:        "other faults",
+}
+
+// A lockedWriter is written to by several goroutines.
+type lockedWriter struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.to.Write(p)
 }
 
 // maxFaults is how many faults are shown in full.
@@ -105,7 +117,7 @@ const maxFaults = 40
 // tally has what a run counts, and its faults.
 type tally struct {
 	counts [counters]atomic.Int64
-	out    io.Writer
+	Out    io.Writer
 
 	mu     sync.Mutex
 	faults int
@@ -113,16 +125,22 @@ type tally struct {
 	first  []time.Duration // from a kill until the first client's next answer
 }
 
-func (t *tally) count(c counter, n int64) { t.counts[c].Add(n) }
+func (t *tally) Count(c counter, n int64) { t.counts[c].Add(n) }
 
-func (t *tally) get(c counter) int64 { return t.counts[c].Load() }
+func (t *tally) Get(c counter) int64 { return t.counts[c].Load() }
 
-// fault shows a fault, which the caller has counted.
-func (t *tally) fault(format string, args ...any) {
+// Fault counts a fault, and shows it.
+func (t *tally) Fault(c counter, format string, args ...any) {
+	t.Count(c, 1)
+	t.show(format, args...)
+}
+
+// show shows a fault, which the caller has counted.
+func (t *tally) show(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.faults++; t.faults <= maxFaults {
-		fmt.Fprintf(t.out, "%s FAULT: %s\n", time.Now().Format("15:04:05.000"), fmt.Sprintf(format, args...))
+		fmt.Fprintf(t.Out, "%s FAULT: %s\n", time.Now().Format("15:04:05.000"), fmt.Sprintf(format, args...))
 	}
 }
 
@@ -138,35 +156,35 @@ func (t *tally) firstPause(d time.Duration) {
 	t.first = append(t.first, d)
 }
 
-// good reports whether there was no fault.
-func (t *tally) good() bool {
+// Good reports whether there was no fault.
+func (t *tally) Good() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for c := bytesMissing; c < counters; c++ {
-		if t.get(c) != 0 {
+		if t.Get(c) != 0 {
 			return false
 		}
 	}
 	return t.faults == 0
 }
 
-// print writes the balance.
-func (t *tally) print() {
+// Print writes the balance.
+func (t *tally) Print() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for c := range counters {
 		if c == bytesMissing {
-			fmt.Fprintln(t.out, "\nmust be 0:")
+			fmt.Fprintln(t.Out, "\nmust be 0:")
 		}
-		fmt.Fprintf(t.out, "%15d  %s\n", t.get(c), counterNames[c])
+		fmt.Fprintf(t.Out, "%15d  %s\n", t.Get(c), counterNames[c])
 	}
-	fmt.Fprintln(t.out)
-	printWaits(t.out, "pause of a client, from the kill to its next answer", t.pauses)
-	printWaits(t.out, "pause of the relay, from the kill to the first answer", t.first)
+	fmt.Fprintln(t.Out)
+	PrintWaits(t.Out, "pause of a client, from the kill to its next answer", t.pauses)
+	PrintWaits(t.Out, "pause of the relay, from the kill to the first answer", t.first)
 }
 
-// printWaits prints the percentiles of times, if there are any.
-func printWaits(out io.Writer, what string, all []time.Duration) {
+// PrintWaits prints the percentiles of times, if there are any.
+func PrintWaits(out io.Writer, what string, all []time.Duration) {
 	if p50, p99, longest := stat.Waits(all); len(all) > 0 {
 		fmt.Fprintf(out, "%s: p50 %v, p99 %v, longest %v (of %d)\n", what, p50.Round(ms), p99.Round(ms), longest.Round(ms), len(all))
 	}

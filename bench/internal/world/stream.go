@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package world
 
 import (
 	"encoding/binary"
@@ -23,15 +23,15 @@ const prefaceSize = 16
 
 var magic = [8]byte{'c', 'h', 'a', 'o', 's', 0xff, 0, '\n'}
 
-// patience is how long a flow may not move, though it should.
-var patience = 60 * time.Second
+// Patience is how long a flow may not move, though it should.
+var Patience = 60 * time.Second
 
 // pieces are buffers for one read or write, and for what it should be.
 var pieces = sync.Pool{New: func() any { return new([2][128 * kib]byte) }}
 
 // stream is one end of a flow: the socket of its client or of its upstream.
 type stream struct {
-	w    *world
+	w    *World
 	f    *flow
 	side int // 0: the client, 1: the upstream
 	conn net.Conn
@@ -44,12 +44,12 @@ type stream struct {
 	rand  *rand.Rand
 }
 
-func (w *world) stream(f *flow, side int, conn net.Conn, said int64) *stream {
-	s := &stream{w: w, f: f, side: side, conn: conn, said: said, own: up, come: down, rand: w.random(f.id, uint64(side))}
+func (w *World) stream(f *flow, side int, conn net.Conn, said int64) *stream {
+	s := &stream{w: w, f: f, side: side, conn: conn, said: said, own: up, come: down, rand: w.Random(f.id, uint64(side))}
 	if side == 1 {
 		s.own, s.come = down, up
 	}
-	if f.via.echo {
+	if f.via.Echo {
 		s.come = up
 	}
 	return s
@@ -134,11 +134,11 @@ func (s *stream) write() {
 			break
 		}
 		if i%p.burst == 0 {
-			s.w.sleep(pauseBetween(s.rand, p.pauses))
+			s.w.Sleep(pauseBetween(s.rand, p.pauses))
 		}
 	}
 	for p.quiet && !s.late(0) {
-		s.w.sleep(min(time.Until(s.f.stop), time.Second))
+		s.w.Sleep(min(time.Until(s.f.stop), time.Second))
 	}
 	s.finish()
 }
@@ -153,7 +153,7 @@ func (s *stream) put(n int) bool {
 	c.written.Add(int64(n))
 	for rest := b[0][:n]; len(rest) > 0; {
 		read := c.read.Load()
-		s.conn.SetWriteDeadline(time.Now().Add(patience))
+		s.conn.SetWriteDeadline(time.Now().Add(Patience))
 		m, err := s.conn.Write(rest)
 		rest = rest[m:]
 		if errors.Is(err, os.ErrDeadlineExceeded) && c.read.Load() > read {
@@ -200,7 +200,7 @@ func (s *stream) read(r *rand.Rand) {
 			return
 		}
 		if slow {
-			s.w.sleep(pauseBetween(r, p.readPauses))
+			s.w.Sleep(pauseBetween(r, p.readPauses))
 		}
 	}
 }
@@ -245,10 +245,10 @@ func (s *stream) deadline(p []byte) []byte {
 	if s.side == 0 {
 		other = s.f.shape.upstream
 	}
-	if s.f.stop.After(by) && (other.quiet || other.early > 0 || s.f.shape.elder && s.f.via.echo) {
+	if s.f.stop.After(by) && (other.quiet || other.early > 0 || s.f.shape.elder && s.f.via.Echo) {
 		by = s.f.stop // nothing need come before
 	}
-	s.conn.SetReadDeadline(by.Add(patience))
+	s.conn.SetReadDeadline(by.Add(Patience))
 	return p
 }
 
@@ -263,7 +263,7 @@ func (s *stream) check(p []byte, b *[2][128 * kib]byte) bool {
 			s.f.relaying.Store(time.Now().UnixNano())
 		}
 		s.f.moved(s.come, good)
-		s.w.tally.count(bytesMoved, int64(good))
+		s.w.Tally.Count(BytesMoved, int64(good))
 	}
 	if wrong == nil {
 		return true
@@ -275,13 +275,13 @@ func (s *stream) check(p []byte, b *[2][128 * kib]byte) bool {
 	}
 	switch {
 	case wrong.Lost > 0:
-		s.w.tally.count(bytesMissing, wrong.Lost)
+		s.w.Tally.Count(bytesMissing, wrong.Lost)
 	case wrong.Duplicate > 0:
-		s.w.tally.count(bytesDuplicate, wrong.Duplicate)
+		s.w.Tally.Count(bytesDuplicate, wrong.Duplicate)
 	default:
-		s.w.tally.count(bytesWrong, int64(len(p)-good))
+		s.w.Tally.Count(bytesWrong, int64(len(p)-good))
 	}
-	s.w.tally.fault("%v: %v, offset %d, side %d: %s", s.f, s.come, wrong.Offset, s.side, wrong.Text)
+	s.w.Tally.show("%v: %v, offset %d, side %d: %s", s.f, s.come, wrong.Offset, s.side, wrong.Text)
 	s.over(endFault)
 	return false
 }
@@ -289,7 +289,7 @@ func (s *stream) check(p []byte, b *[2][128 * kib]byte) bool {
 // talk sends messages and waits for answers of the same length, or answers.
 func (s *stream) talk() {
 	p := s.f.shape.client
-	sizes := s.w.random(s.f.id, 7) // the same at both ends
+	sizes := s.w.Random(s.f.id, 7) // the same at both ends
 	waits := pinger{begun: s.f.start}
 	for i := 1; ; i++ {
 		n := between(sizes, p.sizes[0], p.sizes[1])
@@ -314,10 +314,10 @@ func (s *stream) talk() {
 		if s.side == 1 {
 			continue
 		}
-		s.w.tally.count(pings, 1)
+		s.w.Tally.Count(pings, 1)
 		waits.answered(s.w, sent)
 		if p.burst > 0 {
-			s.w.sleep(pauseBetween(s.rand, p.pauses))
+			s.w.Sleep(pauseBetween(s.rand, p.pauses))
 		}
 	}
 	s.finish()
@@ -358,25 +358,25 @@ type pinger struct {
 // sent later ends the client's pause. Of an upgrade nobody outside knows the moment: the pause is the
 // longest time that the client has waited for an answer meanwhile. A client that has come since waits for neither;
 // its answer only says that the relay is back.
-func (p *pinger) answered(w *world, sent time.Time) {
-	one, number := w.kills.last()
+func (p *pinger) answered(w *World, sent time.Time) {
+	one, number := w.Kills.last()
 	if number == p.seen || number == 0 {
 		return
 	}
 	pause := time.Since(one.at)
-	if one.plan {
+	if one.Plan {
 		p.longest = max(p.longest, time.Since(sent))
 		pause = p.longest
 	}
-	if one.dead.IsZero() || sent.Before(one.at) || one.plan && sent.Before(one.dead) {
+	if one.dead.IsZero() || sent.Before(one.at) || one.Plan && sent.Before(one.dead) {
 		return
 	}
 	p.seen, p.longest = number, 0
 	if p.begun.Before(one.at) {
-		w.tally.pause(pause)
+		w.Tally.pause(pause)
 	}
-	if w.firstAnswer.Swap(number) < number && !one.plan {
-		w.tally.firstPause(pause)
+	if w.firstAnswer.Swap(number) < number && !one.Plan {
+		w.Tally.firstPause(pause)
 	}
 }
 

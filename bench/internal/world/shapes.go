@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package world
 
 import (
 	"math/rand/v2"
@@ -19,8 +19,8 @@ type plan struct {
 	readPauses [2]time.Duration // after a read, while the flow lives
 }
 
-// shape is a kind of stream flow.
-type shape struct {
+// Shape is a kind of stream flow.
+type Shape struct {
 	name     string
 	client   plan
 	upstream plan
@@ -51,7 +51,7 @@ func (p plan) until(part float64) plan { p.early = part; return p }
 
 var (
 	lives  = [2]time.Duration{2 * time.Second, 25 * time.Second}
-	shapes = []*shape{
+	shapes = []*Shape{
 		{name: "bulk both ways", client: bulk, upstream: bulk, life: lives},
 		{name: "bulk up", client: bulk, upstream: quiet, life: lives},
 		{name: "bulk down", client: quiet, upstream: bulk, life: lives},
@@ -70,7 +70,7 @@ var (
 		{name: "elder ping-pong", client: plan{sizes: [2]int{1, 4 * kib}, burst: 1, pauses: [2]time.Duration{0, 20 * ms}}, talk: true, elder: true},
 		{name: "elder slow", client: bulk, upstream: slow, elder: true},
 	}
-	newcomer = &shape{name: "new client", client: once, upstream: once}
+	newcomer = &Shape{name: "new client", client: once, upstream: once}
 )
 
 // between returns a number between the two, small ones as often as large ones.

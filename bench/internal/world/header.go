@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package world
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ func madeUpHeader(f *flow) []byte {
 	client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(f.id)}), uint16(1024+f.id%60000))
 	local := netip.MustParseAddrPort("198.51.100.7:443")
 	f.header = client.String()
-	if f.via.sends == 1 {
+	if f.via.Sends == 1 {
 		return fmt.Appendf(nil, "PROXY TCP4 %v %v %d %d\r\n", client.Addr(), local.Addr(), client.Port(), local.Port())
 	}
 	b := append(bytes.Clone(signature), 0x21, 0x11, 0, 12)

@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package world
 
 import (
 	"bufio"
@@ -13,7 +13,7 @@ import (
 )
 
 // openedAt returns how many stream clients connected to a listener.
-func (w *world) openedAt(name string) (int64, bool) {
+func (w *World) openedAt(name string) (int64, bool) {
 	n, ok := w.opened.Load(name)
 	if !ok {
 		return 0, false
@@ -21,10 +21,10 @@ func (w *world) openedAt(name string) (int64, bool) {
 	return n.(*atomic.Int64).Load(), true
 }
 
-// checkRecords compares the access log with what the flows that ended well moved. A worker that dies
+// CheckRecords compares the access log with what the flows that ended well moved. A worker that dies
 // takes the lines with it that it had not written yet: missing records are shown, and a fault only if
 // no worker died. That one flow has two records is always a fault.
-func (w *world) checkRecords(dir string) error {
+func (w *World) CheckRecords(dir string) error {
 	f, err := os.Open(filepath.Join(dir, "access.log"))
 	if err != nil {
 		return err
@@ -41,20 +41,18 @@ func (w *world) checkRecords(dir string) error {
 	for in.Scan() {
 		var line map[string]any
 		err := json.Unmarshal(in.Bytes(), &line)
-		if err != nil && torn < w.kills.number() && bytes.Count(in.Bytes(), []byte(`{"time"`)) <= 1 {
+		if err != nil && torn < w.Kills.number() && bytes.Count(in.Bytes(), []byte(`{"time"`)) <= 1 {
 			torn++ // its writer was killed
 			continue
 		}
 		if err != nil {
-			w.tally.count(recordsWrong, 1)
-			w.tally.fault("line of the access log: %v: %s", err, in.Bytes())
+			w.Tally.Fault(recordsWrong, "line of the access log: %v: %s", err, in.Bytes())
 			continue
 		}
 		lines++
 		id := fmt.Sprint(line["id"])
 		if ids[id]++; ids[id] == 2 {
-			w.tally.count(recordsWrong, 1)
-			w.tally.fault("flow %s has more than one record: %s", id, in.Bytes())
+			w.Tally.Fault(recordsWrong, "flow %s has more than one record: %s", id, in.Bytes())
 		}
 		client, _ := line["client"].(string)
 		up, _ := line["bytes_up"].(float64)
@@ -65,14 +63,13 @@ func (w *world) checkRecords(dir string) error {
 	for _, r := range w.records {
 		s := sizes{r.client, r.up, r.down}
 		if found[s] == 0 {
-			if missing++; w.kills.number() == 0 {
-				w.tally.count(recordsWrong, 1)
-				w.tally.fault("%s has no record with client %s, %d bytes up, %d bytes down", r.text, r.client, r.up, r.down)
+			if missing++; w.Kills.number() == 0 {
+				w.Tally.Fault(recordsWrong, "%s has no record with client %s, %d bytes up, %d bytes down", r.text, r.client, r.up, r.down)
 			}
 			continue
 		}
 		found[s]--
 	}
-	fmt.Fprintf(w.tally.out, "\n%d records, and %d of which a kill has left a part; of %d flows that ended well %d have none with their client and bytes\n", lines, torn, len(w.records), missing)
+	fmt.Fprintf(w.Tally.Out, "\n%d records, and %d of which a kill has left a part; of %d flows that ended well %d have none with their client and bytes\n", lines, torn, len(w.records), missing)
 	return in.Err()
 }

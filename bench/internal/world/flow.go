@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package world
 
 import (
 	"errors"
@@ -18,8 +18,8 @@ import (
 // flow is one stream flow, with what both of its ends know.
 type flow struct {
 	id    uint64
-	shape *shape
-	via   *place
+	shape *Shape
+	via   *Place
 	start time.Time
 	stop  time.Time // when its writers finish
 
@@ -28,7 +28,7 @@ type flow struct {
 
 	relaying atomic.Int64             // when the upstream had the first byte, in ns since 1970; 0 before
 	taken    atomic.Bool              // an upstream has it
-	at       atomic.Pointer[endpoint] // where, if that is a member of a registry
+	at       atomic.Pointer[Endpoint] // where, if that is a member of a registry
 	lostOnce sync.Once
 	resetBy  atomic.Int32 // 0: nobody; 1: the client; 2: the upstream
 
@@ -53,7 +53,7 @@ type counts struct {
 
 func (f *flow) String() string {
 	age := time.Since(f.start).Round(time.Millisecond)
-	return fmt.Sprintf("flow %d (%s, %s, %v old, client %v)", f.id, f.shape.name, f.via.name, age, f.local)
+	return fmt.Sprintf("flow %d (%s, %s, %v old, client %v)", f.id, f.shape.name, f.via.Name, age, f.local)
 }
 
 // moved is told that n bytes of a direction have been read.
@@ -89,7 +89,7 @@ const (
 
 // close is told how reading or writing at one end ended: err is io.EOF, or an error of the socket, and
 // at is the offset. It reports a fault if that must not be.
-func (w *world) close(f *flow, side int, d pattern.Direction, at int64, err error) verdict {
+func (w *World) close(f *flow, side int, d pattern.Direction, at int64, err error) verdict {
 	c := &f.directions[d]
 	switch {
 	case errors.Is(err, io.EOF):
@@ -102,25 +102,25 @@ func (w *world) close(f *flow, side int, d pattern.Direction, at int64, err erro
 			return endEarly
 		}
 		lost := c.written.Load() - at
-		w.tally.count(earlyEOF, 1)
-		w.tally.count(bytesMissing, max(lost, 0))
-		w.tally.fault("%v: %v: the stream ended at byte %d of %d, without an error", f, d, at, c.written.Load())
+		w.Tally.Count(earlyEOF, 1)
+		w.Tally.Count(bytesMissing, max(lost, 0))
+		w.Tally.show("%v: %v: the stream ended at byte %d of %d, without an error", f, d, at, c.written.Load())
 		return endFault
 	case errors.Is(err, net.ErrClosed):
 		return endReset // this end was closed by its other half, which has said why
 	case f.resetBy.Load() != 0 && !errors.Is(err, os.ErrDeadlineExceeded):
-		w.tally.count(resets, 1)
+		w.Tally.Count(resets, 1)
 		return endReset
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		f.lostOnce.Do(func() { w.tally.count(flowsLost, 1) })
-		w.tally.fault("%v: %v: nothing moved for %v at byte %d of %d, side %d", f, d, patience, at, c.written.Load(), side)
+		f.lostOnce.Do(func() { w.Tally.Count(FlowsLost, 1) })
+		w.Tally.show("%v: %v: nothing moved for %v at byte %d of %d, side %d", f, d, Patience, at, c.written.Load(), side)
 		return endFault
 	case w.excused(f):
 		w.early(f)
 		return endEarly
 	default:
-		f.lostOnce.Do(func() { w.tally.count(flowsLost, 1) })
-		w.tally.fault("%v: %v: %v at byte %d of %d, side %d; relayed for %v, survived kill %d of %d", f, d, err, at, c.written.Load(), side, f.relayed(), f.proven.Load(), w.kills.number())
+		f.lostOnce.Do(func() { w.Tally.Count(FlowsLost, 1) })
+		w.Tally.show("%v: %v: %v at byte %d of %d, side %d; relayed for %v, survived kill %d of %d", f, d, err, at, c.written.Load(), side, f.relayed(), f.proven.Load(), w.Kills.number())
 		return endFault
 	}
 }
@@ -134,16 +134,16 @@ func (f *flow) relayed() time.Duration {
 }
 
 // early counts a flow that ended because it was not settled.
-func (w *world) early(f *flow) {
-	f.lostOnce.Do(func() { w.tally.count(unsettled, 1) })
+func (w *World) early(f *flow) {
+	f.lostOnce.Do(func() { w.Tally.Count(unsettled, 1) })
 }
 
 // excused reports whether a kill may have ended the flow: one that came before it was settled, and that
 // it is not known to have survived.
-func (w *world) excused(f *flow) bool {
+func (w *World) excused(f *flow) bool {
 	var settled time.Time
 	if at := f.relaying.Load(); at != 0 {
-		settled = time.Unix(0, at).Add(w.keepAfter + w.slack)
+		settled = time.Unix(0, at).Add(w.KeepAfter + w.Slack)
 	}
-	return w.kills.between(f.start, settled, f.proven.Load())
+	return w.Kills.Between(f.start, settled, f.proven.Load())
 }

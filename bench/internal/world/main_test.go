@@ -1,0 +1,11 @@
+//go:build linux
+
+package world
+
+import (
+	"testing"
+
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+func TestMain(m *testing.M) { testnet.Main(m) }

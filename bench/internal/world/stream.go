@@ -3,7 +3,6 @@
 package world
 
 import (
-	"encoding/binary"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -17,11 +16,6 @@ import (
 
 	"github.com/penstock/penstock/bench/internal/pattern"
 )
-
-// prefaceSize is the length of what a client says first: a magic number and the number of its flow.
-const prefaceSize = 16
-
-var magic = [8]byte{'c', 'h', 'a', 'o', 's', 0xff, 0, '\n'}
 
 // Patience is how long a flow may not move, though it should.
 var Patience = 60 * time.Second
@@ -378,23 +372,4 @@ func (p *pinger) answered(w *World, sent time.Time) {
 	if w.firstAnswer.Swap(number) < number && !one.Plan {
 		w.Tally.firstPause(pause)
 	}
-}
-
-// preface returns what a flow's client says first.
-func (f *flow) preface() []byte {
-	return binary.LittleEndian.AppendUint64(magic[:], f.id)
-}
-
-var errPreface = errors.New("not a preface")
-
-// readPreface returns the number of the flow.
-func readPreface(r io.Reader) (uint64, error) {
-	var b [prefaceSize]byte
-	if _, err := io.ReadFull(r, b[:]); err != nil {
-		return 0, err
-	}
-	if [8]byte(b[:8]) != magic {
-		return 0, errPreface
-	}
-	return binary.LittleEndian.Uint64(b[8:]), nil
 }

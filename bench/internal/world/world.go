@@ -170,8 +170,8 @@ func (w *World) upstream(conn net.Conn, header int, at *Endpoint) {
 			return
 		}
 	}
-	id, err := readPreface(conn)
-	if errors.Is(err, errPreface) {
+	want, id, err := ReadPreface(conn)
+	if err == nil && want != wantFlow {
 		w.Tally.Count(bytesWrong, prefaceSize)
 		w.Tally.show("an upstream got something else than the preface of a flow")
 		return
@@ -190,8 +190,8 @@ func (w *World) upstream(conn net.Conn, header int, at *Endpoint) {
 		return
 	}
 	defer close(f.upstreamDone)
-	if want := f.header; header > 0 && says != want {
-		w.Tally.Fault(headersWrong, "%v: the PROXY header says %q, not %q", f, says, want)
+	if header > 0 && says != f.header {
+		w.Tally.Fault(headersWrong, "%v: the PROXY header says %q, not %q", f, says, f.header)
 	}
 	if at != nil {
 		f.at.Store(at)
@@ -284,7 +284,7 @@ func (w *World) dial(f *flow) (net.Conn, error) {
 		f.header = f.local.String()
 	}
 	if !f.via.Echo {
-		first = append(first, f.preface()...)
+		first = append(first, Preface(wantFlow, f.id)...)
 	}
 	conn.SetWriteDeadline(time.Now().Add(Patience))
 	if _, err := conn.Write(first); err != nil {

@@ -31,10 +31,10 @@ func grown(before, after map[string]float64) map[string]float64 {
 }
 
 // daemon is the client of penstock's admin listener.
-func (w *world) daemon() *admin.Client { return &admin.Client{Socket: filepath.Join(w.dir, "admin")} }
+func (w *testbed) daemon() *admin.Client { return &admin.Client{Socket: filepath.Join(w.dir, "admin")} }
 
 // reloadPenstock asks for a reload. A configuration that is refused is no error here.
-func reloadPenstock(w *world) error {
+func reloadPenstock(w *testbed) error {
 	_, err := w.daemon().Ask(http.MethodPost, "/v1/reload", "{}")
 	if err != nil && !errors.Is(err, admin.ErrNoWorker) {
 		err = fmt.Errorf("%w: %w", errRefused, err)
@@ -46,7 +46,7 @@ func reloadPenstock(w *world) error {
 var errRefused = errors.New("configuration refused")
 
 // countPenstock sums up the metrics that say why something ended or was refused.
-func countPenstock(w *world) map[string]float64 {
+func countPenstock(w *testbed) map[string]float64 {
 	sums := make(map[string]float64)
 	m, err := w.daemon().Metrics()
 	if err != nil {
@@ -68,7 +68,7 @@ func countPenstock(w *world) map[string]float64 {
 }
 
 // stats asks HAProxy's socket.
-func (w *world) stats(command string) (string, error) {
+func (w *testbed) stats(command string) (string, error) {
 	c, err := net.DialTimeout("unix", filepath.Join(w.dir, "stats.sock"), time.Second)
 	if err != nil {
 		return "", err
@@ -83,7 +83,7 @@ func (w *world) stats(command string) (string, error) {
 }
 
 // countHAProxy sums up the errors of its statistics (management.txt, 9.1).
-func countHAProxy(w *world) map[string]float64 {
+func countHAProxy(w *testbed) map[string]float64 {
 	sums := make(map[string]float64)
 	text, err := w.stats("show stat")
 	if err != nil {
@@ -107,7 +107,7 @@ func countHAProxy(w *world) map[string]float64 {
 }
 
 // renew has a master make new workers.
-func renew(w *world, sig syscall.Signal, once bool, patience time.Duration) error {
+func renew(w *testbed, sig syscall.Signal, once bool, patience time.Duration) error {
 	if proc.Renew(w.service.First(), sig, once, patience) != nil {
 		return errRefused
 	}
@@ -116,7 +116,7 @@ func renew(w *world, sig syscall.Signal, once bool, patience time.Duration) erro
 
 // countNginx counts the status of sessions (ngx_stream_core_module, $status) and the lines of the log of
 // errors.
-func countNginx(w *world) map[string]float64 {
+func countNginx(w *testbed) map[string]float64 {
 	sums := make(map[string]float64)
 	b, _ := os.ReadFile(filepath.Join(w.dir, "status.log"))
 	for line := range strings.Lines(string(b)) {

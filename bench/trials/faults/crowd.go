@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/pattern"
+	"github.com/penstock/penstock/bench/internal/world"
 )
 
 // A crowd is clients of one kind that hold their connections.
 type crowd struct {
-	w  *world
+	w  *testbed
 	mu sync.Mutex
 	// conns are closed when the crowd ends.
 	conns []net.Conn
@@ -21,7 +22,7 @@ type crowd struct {
 
 // join connects n clients, 32 at a time, and lets each act in a goroutine of its own. It returns when all
 // have tried to connect.
-func join(w *world, n, port int, from string, act func(c net.Conn)) *crowd {
+func join(w *testbed, n, port int, from string, act func(c net.Conn)) *crowd {
 	c := &crowd{w: w}
 	var local net.Addr
 	if from != "" {
@@ -65,8 +66,8 @@ func (c *crowd) leave() {
 
 // holder sends a message, waits for its answer, and then holds the connection. One that is accepted must
 // not be cut off.
-func (w *world) holder(conn net.Conn) {
-	if exchange(conn, w.old.next.Add(1), 100) == nil {
+func (w *testbed) holder(conn net.Conn) {
+	if world.Ask(conn, world.NextNumber(), 100) == nil {
 		w.note("holders served", 1)
 		var b [1]byte
 		conn.Read(b[:])
@@ -77,11 +78,11 @@ func (w *world) holder(conn net.Conn) {
 }
 
 // one message, and then nothing is left of the client.
-func (w *world) single(patience time.Duration) func(net.Conn) {
+func (w *testbed) single(patience time.Duration) func(net.Conn) {
 	return func(conn net.Conn) {
 		defer conn.Close()
 		conn.SetDeadline(time.Now().Add(patience))
-		err := exchange(conn, w.old.next.Add(1), 100)
+		err := world.Ask(conn, world.NextNumber(), 100)
 		ne, ok := err.(net.Error)
 		switch {
 		case err == nil:
@@ -99,7 +100,7 @@ func (w *world) single(patience time.Duration) func(net.Conn) {
 func pusher(want [8]byte, most int, taken *atomic.Int64) func(net.Conn) {
 	return func(conn net.Conn) {
 		conn.(*net.TCPConn).SetWriteBuffer(8192)
-		conn.Write(preface(want, 0))
+		conn.Write(world.Preface(want, 0))
 		b := make([]byte, 16<<10)
 		for sent := 0; sent < most; sent += len(b) {
 			n, err := conn.Write(b)
@@ -124,14 +125,14 @@ func trickler(text []byte, pause time.Duration) func(net.Conn) {
 }
 
 // strangers are datagram clients, so many per second, that send once and are gone.
-func strangers(w *world, rate int) {
+func strangers(w *testbed, rate int) {
 	b := make([]byte, 200)
 	for w.phase() == during {
 		c, err := net.Dial("udp", relayAddr(streamPort))
 		if err != nil {
 			return
 		}
-		c.Write(pattern.MakeDatagram(b, w.old.next.Add(1), 1, pattern.Up))
+		c.Write(pattern.MakeDatagram(b, world.NextNumber(), 1, pattern.Up))
 		c.Close()
 		w.note("datagram clients", 1)
 		time.Sleep(time.Second / time.Duration(rate))

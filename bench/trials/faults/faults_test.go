@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/bench/internal/world"
 )
 
 // TestMain lets the test binary act as the processes that the program starts.
@@ -68,7 +70,7 @@ func TestKinds(t *testing.T) {
 
 // good is an outcome with which every expectation is met that does not look for a figure of its own.
 func good(k *kind) *outcome {
-	c := clients{Tried: 100, Served: 100, P50: 1, P99: 2, Max: 3}
+	c := clients{Arrivals: world.Arrivals{Tried: 100, Served: 100}, P50: 1, P99: 2, Max: 3}
 	return &outcome{Kind: k.name, Relay: "penstock", Old: old{Streams: 24, Bytes: 1 << 20, Datagrams: 16, Sent: 1000, Answered: 1000},
 		New: newByPhase{c, c, c}, Dgm: newByPhase{c, c, c}, Back: 1, Lasted: 4, Notes: map[string]float64{}, Counters: map[string]float64{}}
 }

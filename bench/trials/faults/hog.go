@@ -20,7 +20,7 @@ const oomLimit = 96 << 20
 
 // exhaust makes a process take the memory of the relay's cgroup, until the kernel has killed one that carries
 // traffic for it. It returns how many were killed.
-func (w *world) exhaust() (kills int, err error) {
+func (w *testbed) exhaust() (kills int, err error) {
 	for _, pid := range w.service.Workers() { // a master may be larger
 		if err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0); err != nil {
 			return 0, err

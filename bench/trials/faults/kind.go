@@ -18,7 +18,7 @@ type kind struct {
 	short  bool // it is part of the short form
 	sudden bool // the fault itself says when it has begun: clients that came just before may suffer
 	alone  bool // its load needs the whole machine: no other fault runs at the same time
-	fault  func(w *world) error
+	fault  func(w *testbed) error
 	expect func(o *outcome, v *verdict)
 }
 

@@ -20,7 +20,7 @@ var floodKinds = []*kind{
 		name: "syn-flood", part: "Floods", title: "A flood of SYNs", alone: true,
 		what: "20,000 SYNs per second from forged addresses, for 4 s.",
 		want: "Old flows do not notice, and new clients are served (the kernel's SYN cookies do most of that).",
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			f, err := newForger()
 			if err != nil {
 				return err
@@ -38,7 +38,7 @@ var floodKinds = []*kind{
 		name: "churn", part: "Floods", title: "Connections that are reset at once", alone: true,
 		what: "Four clients connect and reset the connection, again and again, as fast as they can, for 4 s.",
 		want: "Old flows do not notice, new clients are served, and nothing is left of it.",
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			end := time.Now().Add(w.last(4 * time.Second))
 			var all sync.WaitGroup
 			for range 4 {
@@ -67,7 +67,7 @@ var floodKinds = []*kind{
 		what:  "60,000 datagrams per second, each from another forged address, for 4 s.",
 		want:  "Old flows come first: they lose at most 0.5% of their datagrams, with a 99th percentile below 20 ms. At least nine of ten new clients that are real are served within 5 s.",
 		needs: needs{Datagrams: true},
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			f, err := newForger()
 			if err != nil {
 				return err
@@ -89,7 +89,7 @@ var floodKinds = []*kind{
 		name: "amplified", part: "Floods", title: "Amplification", needs: needs{Datagrams: true, Few: true},
 		what: "500 forged clients send one datagram of 200 bytes each, to which the upstream answers with 20 of 1,200 bytes. (nginx has `proxy_responses 1`, its strictest limit.)",
 		want: "A client that has not shown that it gets answers is sent at most three times as many bytes as came from its address.",
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			return amplify(w)
 		},
 		expect: func(o *outcome, v *verdict) {
@@ -103,7 +103,7 @@ var floodKinds = []*kind{
 
 // amplify sends from addresses of 10.99.0.0/16, which stand for those of victims: they are local here, so
 // that what the relay sends to them can be counted, and nothing is ever sent back.
-func amplify(w *world) error {
+func amplify(w *testbed) error {
 	if err := proc.IP("route add local 10.99.0.0/16 dev lo"); err != nil {
 		return err
 	}

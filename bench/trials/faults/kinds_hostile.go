@@ -26,9 +26,9 @@ func nobody(o *outcome, v *verdict) {
 }
 
 // crowdKind is a kind in which clients at a port of their own do something, and others do not notice.
-func crowdKind(k kind, port, n int, act func(w *world, c net.Conn), more func(o *outcome, v *verdict)) *kind {
+func crowdKind(k kind, port, n int, act func(w *testbed, c net.Conn), more func(o *outcome, v *verdict)) *kind {
 	k.part = "Hostile clients"
-	k.fault = func(w *world) error {
+	k.fault = func(w *testbed) error {
 		end := time.Now().Add(w.last(5 * time.Second))
 		c := join(w, w.scaled(n), port, "", func(c net.Conn) { act(w, c) })
 		time.Sleep(time.Until(end))
@@ -49,7 +49,7 @@ func crowdKind(k kind, port, n int, act func(w *world, c net.Conn), more func(o 
 }
 
 // ended waits for the relay to end a connection, and notes whether it does while the fault lasts.
-func ended(w *world, c net.Conn) {
+func ended(w *testbed, c net.Conn) {
 	var b [64]byte
 	for {
 		if _, err := c.Read(b[:]); err != nil {
@@ -72,7 +72,7 @@ var hostileKinds = []*kind{
 		name: "slow-proxy", title: "PROXY headers, one byte at a time", needs: needs{Proxy: true},
 		what: "500 clients send a PROXY header, one byte every 300 ms. The relay waits 2 s for a header.",
 		want: "They are ended when their time is over, and nobody else notices.",
-	}, proxyPort, 500, func(w *world, c net.Conn) {
+	}, proxyPort, 500, func(w *testbed, c net.Conn) {
 		go trickler([]byte("PROXY TCP4 192.0.2.1 198.51.100.7 1234 443\r\n"), 300*time.Millisecond)(c)
 		ended(w, c)
 	}, allEnded),
@@ -80,7 +80,7 @@ var hostileKinds = []*kind{
 		name: "garbage-proxy", short: true, title: "Garbage instead of PROXY headers", needs: needs{Proxy: true},
 		what: "1,000 clients send random bytes, or half of a header and then random bytes, where a PROXY header is expected.",
 		want: "They are ended, none of their bytes reaches an upstream, and nobody else notices.",
-	}, proxyPort, 1000, func(w *world, c net.Conn) {
+	}, proxyPort, 1000, func(w *testbed, c net.Conn) {
 		b := append([]byte("PROXY TCP4 192.0.2.1 198.51.100.7 1234 443\r\n")[:rand.IntN(40)], random(400)...)
 		c.Write(b)
 		ended(w, c)
@@ -89,7 +89,7 @@ var hostileKinds = []*kind{
 		name: "slow-hello", title: "ClientHellos, one byte at a time", needs: needs{SNI: true},
 		what: "500 clients send a ClientHello, one byte every 300 ms, to a listener that routes by server name. The relay waits 2 s for it.",
 		want: "They are ended when their time is over, and nobody else notices.",
-	}, sniPort, 500, func(w *world, c net.Conn) {
+	}, sniPort, 500, func(w *testbed, c net.Conn) {
 		go trickler(hello("www.example.com"), 300*time.Millisecond)(c)
 		ended(w, c)
 	}, allEnded),
@@ -97,7 +97,7 @@ var hostileKinds = []*kind{
 		name: "garbage-hello", title: "Garbage instead of ClientHellos", needs: needs{SNI: true},
 		what: "1,000 clients send random bytes, or a ClientHello with random bytes in its middle, to a listener that routes by server name.",
 		want: "They are ended within the 2 s that the relay waits, none of their bytes reaches an upstream, and nobody else notices.",
-	}, sniPort, 1000, func(w *world, c net.Conn) {
+	}, sniPort, 1000, func(w *testbed, c net.Conn) {
 		b := random(300)
 		if rand.IntN(2) == 0 {
 			h := hello("www.example.net")
@@ -111,7 +111,7 @@ var hostileKinds = []*kind{
 		name: "half-open", part: "Hostile clients", title: "Clients that connect and vanish",
 		what: "1,000 clients connect, say nothing, and after a second no packet comes from their address any more.",
 		want: "Nobody else notices, and the relay spends little memory on them.",
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			const from = "10.77.2.1"
 			if err := proc.IP("addr add " + from + "/32 dev lo"); err != nil {
 				return err
@@ -129,7 +129,7 @@ var hostileKinds = []*kind{
 		name: "admin", part: "Hostile clients", title: "The admin address flooded", needs: needs{Admin: true},
 		what: "16 clients ask for all metrics or statistics again and again, and 200 send half a request and stay. (nginx: its stub_status page.)",
 		want: "Flows do not notice.",
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			end := time.Now().Add(w.last(4 * time.Second))
 			for range 200 {
 				if c, err := w.dialAdmin(); err == nil {
@@ -166,7 +166,7 @@ func random(n int) []byte {
 }
 
 // dialAdmin connects to what the relay has for its operators.
-func (w *world) dialAdmin() (net.Conn, error) {
+func (w *testbed) dialAdmin() (net.Conn, error) {
 	switch w.r {
 	case penstock:
 		return net.DialTimeout("unix", filepath.Join(w.dir, "admin"), time.Second)
@@ -177,7 +177,7 @@ func (w *world) dialAdmin() (net.Conn, error) {
 }
 
 // askAdmin makes one request of an operator.
-func (w *world) askAdmin() error {
+func (w *testbed) askAdmin() error {
 	if w.r == haproxy {
 		_, err := w.stats("show stat")
 		return err

@@ -14,7 +14,7 @@ var limitKinds = []*kind{
 		what:  "The relay may have 256 descriptors. 300 clients connect and hold what they have, and 100 new datagram clients come per second, for 4 s.",
 		want:  "Flows that are there go on, of streams and of datagrams. A client that is accepted is also served; others wait in the kernel's queue until descriptors are free, and nobody is reset.",
 		needs: needs{Files: 256},
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			if w.r.udp {
 				go strangers(w, 100)
 			}
@@ -38,7 +38,7 @@ var limitKinds = []*kind{
 		what:  "The relay may have 1,500 descriptors, each upstream accepts one connection per 4 ms, and 3,000 clients with one message each come at the same time.",
 		want:  "All of them are served; those for whom there is no room wait in the kernel's queue. Nobody is accepted and then reset.",
 		needs: needs{Files: 1500},
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			for _, m := range w.members {
 				m.pace.Store(int64(4 * time.Millisecond))
 			}
@@ -66,7 +66,7 @@ var limitKinds = []*kind{
 		what:  "A cgroup gives the relay 96 MB. 6,000 clients send as much as they can to upstreams that do not read, so that each fills what the relay holds for a flow. (HAProxy and nginx cannot know of the limit; the number of their connections is what fits by their manuals.)",
 		want:  "The relay is not killed. It ends flows that stand still before it harms one that moves: old flows do not notice.",
 		needs: needs{Memory: 96 << 20},
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			c := join(w, w.scaled(6000), streamPort, "", pusher(wantDeaf, 256<<10, new(atomic.Int64)))
 			time.Sleep(w.last(4 * time.Second))
 			c.leave()
@@ -83,7 +83,7 @@ var limitKinds = []*kind{
 		what:  "A cgroup gives the relay 96 MB. Another process in it takes memory, all at once, until the kernel's OOM killer has killed a process that carries traffic (`oom_score_adj` has it choose that one). Then the other process ends.",
 		want:  "Every flow that is older than a second goes on with all of its bytes. Clients that come a second later are served.",
 		needs: needs{Memory: oomLimit},
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			w.replace.Store(true)
 			kills, err := w.exhaust()
 			if err != nil {
@@ -104,7 +104,7 @@ var limitKinds = []*kind{
 		name: "stalled", part: "Limits", title: "9,000 stalled flows", alone: true,
 		what: "9,000 clients send as much as they can, up to 128 KiB each, to upstreams that do not read, and stay for 4 s.",
 		want: "Old flows go on, and new clients are served within 2 s. The relay's own memory stays below 128 MB more than before.",
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			c := join(w, w.scaled(9000), streamPort, "", pusher(wantDeaf, 128<<10, new(atomic.Int64)))
 			time.Sleep(w.last(4 * time.Second))
 			c.leave()

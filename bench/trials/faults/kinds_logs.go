@@ -9,9 +9,9 @@ import (
 )
 
 // logKind is a kind in which the log of flows cannot be written any more.
-func logKind(k kind, block func(w *world) error) *kind {
+func logKind(k kind, block func(w *testbed) error) *kind {
 	k.part = "Logs"
-	k.fault = func(w *world) error {
+	k.fault = func(w *testbed) error {
 		if err := block(w); err != nil {
 			return err
 		}
@@ -22,7 +22,7 @@ func logKind(k kind, block func(w *world) error) *kind {
 	return &k
 }
 
-func stopReading(w *world) error {
+func stopReading(w *testbed) error {
 	w.reader.block()
 	return nil
 }
@@ -32,7 +32,7 @@ var logKinds = []*kind{
 		name: "log-full", title: "The log's disk is full", needs: needs{Log: "full"},
 		what: "The file system that the log of flows is on has no room any more. (HAProxy opens no file; its standard output is on that file system.)",
 		want: "Lines are lost, and flows do not notice.",
-	}, func(w *world) error {
+	}, func(w *testbed) error {
 		f, err := os.Create(filepath.Join(filepath.Dir(w.setup.log), "filler"))
 		if err != nil {
 			return err

@@ -13,7 +13,7 @@ import (
 func lookupKind(k kind, l lie) *kind {
 	k.part = "DNS"
 	k.needs.DNS = true
-	k.fault = func(w *world) error {
+	k.fault = func(w *testbed) error {
 		asked := w.dns.asked.Load()
 		w.dns.lie.Store(int32(l))
 		time.Sleep(w.last(6 * time.Second))
@@ -65,7 +65,7 @@ var lookupKinds = []*kind{
 		name: "resolv-conf", part: "DNS", title: "Garbage in resolv.conf", needs: needs{DNS: true},
 		what: "Random bytes are written over /etc/resolv.conf, and the configuration is read again. (nginx has its resolver in its own configuration.)",
 		want: "The members that were known stay, and the reload succeeds or is refused without harm.",
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			w.replace.Store(true)
 			f, err := os.OpenFile(filepath.Join(w.dir, "resolv.conf"), os.O_WRONLY|os.O_TRUNC, 0)
 			if err != nil {

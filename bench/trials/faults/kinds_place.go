@@ -9,7 +9,7 @@ import (
 )
 
 // steady is what is done where the place is the fault: nothing, and a reload.
-func steady(w *world) error {
+func steady(w *testbed) error {
 	w.replace.Store(true)
 	time.Sleep(w.last(time.Second))
 	if err := w.r.reload(w); err != nil {
@@ -47,7 +47,7 @@ var placeKinds = []*kind{
 		name: "clock", part: "Places", title: "The monotonic clock passes 2³² ms", needs: needs{Monotonic: 1<<32*time.Millisecond - 5*time.Second},
 		what: "In a time namespace, the relay's monotonic clock passes 2³² milliseconds (49.7 days), where a counter of milliseconds in 32 bits begins anew. The wall clock cannot be stepped for one process alone, and is not.",
 		want: "Nobody notices.",
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			time.Sleep(w.last(7 * time.Second))
 			return nil
 		},
@@ -59,7 +59,7 @@ var placeKinds = []*kind{
 		name: "loss", part: "Networks", title: "Packets are lost", needs: needs{Lossy: true},
 		what: "2% of the packets between the relay and everybody else are lost, for 5 s.",
 		want: "No stream is lost, no byte is wrong, and at most one new client in a hundred is refused or cut off: a connect whose packets are lost again and again.",
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			w.link.loss.Store(20_000)
 			time.Sleep(w.last(5 * time.Second))
 			w.link.loss.Store(0)
@@ -79,7 +79,7 @@ var placeKinds = []*kind{
 		name: "black-hole", part: "Networks", title: "Large packets disappear", needs: needs{Lossy: true},
 		what: "For 3 s, packets of more than 600 bytes are lost on their way, and no ICMP error says so.",
 		want: "Flows go on with all of their bytes once it is over, and small messages pass meanwhile.",
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			w.link.largest.Store(600)
 			time.Sleep(w.last(3 * time.Second))
 			w.link.largest.Store(0)
@@ -95,7 +95,7 @@ var placeKinds = []*kind{
 		name: "mtu", part: "Networks", title: "The MTU becomes 576",
 		what: "The device of the relay, and of everybody else, gets an MTU of 576 bytes, for 4 s.",
 		want: "Flows go on; datagrams that are longer arrive in fragments.",
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			set := func(mtu string) error {
 				if err := proc.IP("link set w0 mtu " + mtu); err != nil {
 					return err

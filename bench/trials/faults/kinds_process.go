@@ -17,7 +17,7 @@ var processKinds = []*kind{
 		name: "stopped", part: "Processes", title: "The relay stopped for 2 s", short: true,
 		what: "All processes that carry traffic get SIGSTOP and, 2 s later, SIGCONT, as when a virtual machine is paused.",
 		want: "Every flow goes on with all of its bytes, and clients that came meanwhile are served.",
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			w.service.Signal(syscall.SIGSTOP)
 			time.Sleep(w.last(2 * time.Second))
 			w.service.Signal(syscall.SIGCONT)
@@ -33,7 +33,7 @@ var processKinds = []*kind{
 		name: "kill-9", part: "Processes", title: "kill -9", short: true,
 		what: "All processes that carry traffic get SIGKILL. A service manager starts what has ended altogether again after 100 ms.",
 		want: "Every flow that is older than a second goes on with all of its bytes. Clients that come a second later are served.",
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			w.replace.Store(true)
 			w.note("processes killed", float64(w.service.Signal(syscall.SIGKILL)))
 			time.Sleep(w.last(2 * time.Second))
@@ -50,7 +50,7 @@ var processKinds = []*kind{
 		name: "kill-all", part: "Processes", title: "kill -9 of everything",
 		what: "All processes of the relay get SIGKILL, also the one that would start another. A service manager starts the relay again after 100 ms.",
 		want: "Nothing of the old flows is left, and their clients are told at once. New clients are served within a second.",
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			w.replace.Store(true)
 			for _, pid := range w.service.Tree() {
 				syscall.Kill(pid, syscall.SIGKILL)
@@ -69,7 +69,7 @@ var processKinds = []*kind{
 		name: "reloads", part: "Processes", title: "300 reloads",
 		what: "The configuration is read again 300 times, or as often as can be done in 15 s.",
 		want: "All 300 are done. Old flows go on, new clients are served all the time, and no processes, descriptors or memory pile up.",
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			w.replace.Store(true)
 			for i, end := 0, time.Now().Add(w.last(15*time.Second)); i < 300 && time.Now().Before(end); i++ {
 				if err := w.r.reload(w); err != nil {
@@ -94,7 +94,7 @@ var processKinds = []*kind{
 		name: "config", part: "Processes", title: "Garbage as configuration", short: true,
 		what: "30 times, the configuration is replaced by random bytes, cut short with a few of them behind, or damaged, and read again; then the good one.",
 		want: "The running configuration goes on, nobody notices, and the good one is taken at the end.",
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			w.replace.Store(true)
 			path := filepath.Join(w.dir, w.r.file)
 			good, err := os.ReadFile(path)

@@ -12,7 +12,7 @@ var upstreamKinds = []*kind{
 		name: "killed", part: "Upstreams", title: "Two of four members killed", short: true, sudden: true,
 		what: "The processes of two members die: their connections are reset, and connects are refused.",
 		want: "Flows at the other members do not notice. Flows at the dead ones end at once, so that clients can come again. No new client is refused or cut off.",
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			w.hits(0, 1)
 			w.members[0].kill()
 			w.members[1].kill()
@@ -32,7 +32,7 @@ var upstreamKinds = []*kind{
 		name: "vanished", part: "Upstreams", title: "A member whose packets get no answer",
 		what: "The address of one of four members is taken away, so that whatever is sent to it disappears. After 4 s it comes back.",
 		want: "Flows at the other members do not notice. New clients wait for one connect timeout (1 s) at most, and only until health checks have noticed. When the member is back, its old flows go on where they were.",
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			w.hits(0)
 			if err := w.members[0].vanish(); err != nil {
 				return err
@@ -52,7 +52,7 @@ var upstreamKinds = []*kind{
 		what:  "One of four members is stopped, as by SIGSTOP: its kernel still accepts connections, and nothing is answered. After 8 s it goes on.",
 		want:  "Health checks that expect an answer notice within two seconds; until then, a share of the new clients waits. Old flows at the member go on with all of their bytes once it does.",
 		needs: needs{Verify: true},
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			w.hits(0)
 			w.members[0].pause()
 			time.Sleep(w.last(8 * time.Second))
@@ -84,7 +84,7 @@ var upstreamKinds = []*kind{
 		name: "flapping", part: "Upstreams", title: "Members that come and go",
 		what: "For 5 s, each of four members in turn refuses connects for 300 ms; connections that it has go on.",
 		want: "Connects are tried at another member. At most one new client in fifty is cut off: one whose connection was in the queue of a listener that closed.",
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			for i, end := 0, time.Now().Add(w.last(5*time.Second)); time.Now().Before(end); i++ {
 				m := w.members[i%members]
 				m.closeListener()
@@ -109,7 +109,7 @@ var upstreamKinds = []*kind{
 		name: "all-down", part: "Upstreams", title: "All members down, and back",
 		what: "For 3 s all members refuse connects; connections that they have go on.",
 		want: "Old flows go on. New clients are told at once, and are served within 2 s after the first member is back.",
-		fault: func(w *world) error {
+		fault: func(w *testbed) error {
 			for _, m := range w.members {
 				m.closeListener()
 			}
@@ -126,8 +126,8 @@ var upstreamKinds = []*kind{
 }
 
 // pushed200 returns a fault in which 200 clients send as much as they can to upstreams of some kind.
-func pushed200(want [8]byte) func(w *world) error {
-	return func(w *world) error {
+func pushed200(want [8]byte) func(w *testbed) error {
+	return func(w *testbed) error {
 		leave, err := w.push(push{Clients: 200, Want: want, Most: 64 << 20})
 		if err != nil {
 			return err
@@ -138,7 +138,7 @@ func pushed200(want [8]byte) func(w *world) error {
 }
 
 // restartMembers starts members again.
-func restartMembers(w *world, members ...int) error {
+func restartMembers(w *testbed, members ...int) error {
 	for _, i := range members {
 		if err := w.members[i].start(); err != nil {
 			return err

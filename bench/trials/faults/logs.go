@@ -71,7 +71,7 @@ func fill(f *os.File) {
 }
 
 // logs makes the place where the relay logs to.
-func (w *world) logs() error {
+func (w *testbed) logs() error {
 	switch w.k.needs.Log {
 	case "full":
 		dir := filepath.Join(w.dir, "small")
@@ -105,7 +105,7 @@ func (w *world) logs() error {
 }
 
 // output is what the relay has as its standard output and error.
-func (w *world) output() (*os.File, error) {
+func (w *testbed) output() (*os.File, error) {
 	log := w.k.needs.Log
 	if log == "stderr" {
 		read, write, err := os.Pipe()

@@ -11,7 +11,7 @@ import (
 
 // A meter looks at the relay's processes all the time.
 type meter struct {
-	w    *world
+	w    *testbed
 	stop chan struct{}
 	done sync.WaitGroup
 
@@ -27,7 +27,7 @@ type meter struct {
 	workers map[int]bool // processes that carry traffic, guarded by one
 }
 
-func newMeter(w *world) *meter {
+func newMeter(w *testbed) *meter {
 	m := &meter{w: w, stop: make(chan struct{}), cpu: make(map[int]time.Duration), workers: make(map[int]bool)}
 	m.look()
 	m.done.Go(func() {

@@ -3,9 +3,7 @@
 package main
 
 import (
-	"encoding/binary"
 	"fmt"
-	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -13,27 +11,20 @@ import (
 
 	"github.com/penstock/penstock/bench/internal/pattern"
 	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/bench/internal/world"
 )
 
-// What a client says first is 16 bytes: what it wants, and the number of its flow. A health check says
-// the same with the number 0.
-const prefaceSize = 16
-
+// What clients want of a member besides answers. A health check says wantCheck with the number 0.
 var (
-	wantEcho  = [8]byte{'f', 'a', 'u', 'l', 't', 's', 0, 'e'} // each message is answered by one as long
-	wantDrip  = [8]byte{'f', 'a', 'u', 'l', 't', 's', 0, 'd'} // the upstream reads and writes one byte a second
-	wantDeaf  = [8]byte{'f', 'a', 'u', 'l', 't', 's', 0, 's'} // the upstream never reads
-	wantCheck = [8]byte{'f', 'a', 'u', 'l', 't', 's', 0, 'c'} // the upstream says "well"
+	wantDrip  = [8]byte{'f', 'a', 'u', 'l', 't', 's', 0, 'd'} // it reads and writes one byte a second
+	wantDeaf  = [8]byte{'f', 'a', 'u', 'l', 't', 's', 0, 's'} // it never reads
+	wantCheck = [8]byte{'f', 'a', 'u', 'l', 't', 's', 0, 'c'} // it says "well"
 )
-
-func preface(want [8]byte, flow uint64) []byte {
-	return binary.LittleEndian.AppendUint64(want[:], flow)
-}
 
 // A member is one upstream, of streams and datagrams, that can be made to fail.
 type member struct {
 	index int
-	w     *world
+	w     *testbed
 
 	mu    sync.Mutex
 	ln    net.Listener
@@ -171,17 +162,16 @@ func (m *member) accept(ln net.Listener) {
 }
 
 func (m *member) serve(c net.Conn) {
-	var head [prefaceSize]byte
 	m.wait()
-	if _, err := io.ReadFull(c, head[:]); err != nil {
+	want, id, err := world.ReadPreface(c)
+	if err != nil {
 		return
 	}
 	m.wait()
-	id := binary.LittleEndian.Uint64(head[8:])
-	switch [8]byte(head[:8]) {
-	case wantEcho:
+	switch want {
+	case world.WantAnswer:
 		m.w.old.tell(id, m.index)
-		m.echo(c, id)
+		m.w.old.fault(world.Answer(c, id, m.wait))
 	case wantCheck:
 		c.Write([]byte("well"))
 	case wantDeaf:
@@ -202,27 +192,6 @@ func (m *member) serve(c net.Conn) {
 		}
 	default:
 		m.w.note("garbage at members", 1)
-	}
-}
-
-// echo answers each message with one of the same length. A message has its length and the complement in
-// front.
-func (m *member) echo(c net.Conn, id uint64) {
-	p := pieces.Get().(*piece)
-	defer pieces.Put(p)
-	var up, down int64
-	for {
-		n, err := readMessage(c, p, id, pattern.Up, up)
-		if err != nil {
-			m.w.old.fault(id, err)
-			return
-		}
-		m.wait()
-		up += int64(n)
-		if err := writeMessage(c, p, n, id, pattern.Down, down); err != nil {
-			return
-		}
-		down += int64(n)
 	}
 }
 

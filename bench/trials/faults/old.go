@@ -8,84 +8,59 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/pattern"
 	"github.com/penstock/penstock/bench/internal/stat"
+	"github.com/penstock/penstock/bench/internal/world"
 )
 
 // oldFlows are the flows that are there before the fault, and know each of their bytes.
 type oldFlows struct {
-	w        *world
-	streams  []*oldStream
-	datagram []*oldDatagrams
-
-	next     atomic.Uint64 // number of a flow
-	stopping atomic.Bool
-	all      sync.WaitGroup
-
-	mu     sync.Mutex
-	at     map[uint64]int            // flow -> member
-	from   map[uint64]netip.AddrPort // datagram flow -> where the upstream sees it
-	moved  map[uint64]bool           // datagram flows that were replaced
-	counts bool                      // from the begin of the fault on
-	wrong  int
-	first  string
-}
-
-// oldStream is a stream flow, as its client knows it.
-type oldStream struct {
-	id    uint64
-	conn  net.Conn
-	bytes atomic.Int64
+	w         *testbed
+	streams   world.Talkers
+	datagrams world.Senders
 
 	mu    sync.Mutex
-	pause time.Duration // longest, from the begin of the fault on
-	err   error         // how it was lost
-	ended time.Time
+	at    map[uint64]int // flow -> member
+	wrong int
+	first string
 }
 
-// oldDatagrams is a datagram flow, as its client knows it.
-type oldDatagrams struct {
-	id   uint64
-	conn net.Conn
-
-	mu       sync.Mutex
-	sent     map[uint64]time.Time // not answered yet
-	asked    int                  // from the begin of the fault on
-	answered int
-	waits    []time.Duration
-}
-
-func newOldFlows(w *world) *oldFlows {
-	return &oldFlows{w: w, at: make(map[uint64]int), from: make(map[uint64]netip.AddrPort), moved: make(map[uint64]bool)}
+func newOldFlows(w *testbed) *oldFlows {
+	o := &oldFlows{w: w, at: make(map[uint64]int)}
+	o.streams.Size = func(r *rand.Rand, i int) int {
+		if i%8 == 3 {
+			return 1 + r.IntN(world.MaxMessage)
+		}
+		return 1 + r.IntN(2000)
+	}
+	o.streams.Rest = func(r *rand.Rand) time.Duration { return time.Duration(8+r.IntN(24)) * time.Millisecond }
+	o.streams.Told = func(_ *world.Talker, err error) { o.fault(err) }
+	o.datagrams.Size = func(r *rand.Rand) int { return pattern.DatagramHeader + r.IntN(1400-pattern.DatagramHeader) }
+	o.datagrams.Rest = func(r *rand.Rand) time.Duration { return time.Duration(10+r.IntN(20)) * time.Millisecond }
+	o.datagrams.Wrong = o.fault
+	return o
 }
 
 // begin starts flows, and returns when each has had an answer.
 func (o *oldFlows) begin(streams, datagrams int) error {
 	first := make(chan error, streams+datagrams)
 	for range streams {
-		s := &oldStream{id: o.next.Add(1)}
 		c, err := net.DialTimeout("tcp", relayAddr(streamPort), patience)
 		if err != nil {
 			return fmt.Errorf("old flow: %w", err)
 		}
-		s.conn = c
-		o.streams = append(o.streams, s)
-		o.all.Go(func() { o.talk(s, first) })
+		o.streams.Begin(c, first)
 	}
 	for range datagrams {
-		f := &oldDatagrams{id: o.next.Add(1), sent: make(map[uint64]time.Time)}
 		c, err := net.Dial("udp", relayAddr(streamPort))
 		if err != nil {
 			return fmt.Errorf("old datagram flow: %w", err)
 		}
-		f.conn = c
-		o.datagram = append(o.datagram, f)
-		o.all.Go(func() { o.send(f) })
-		o.all.Go(func() { o.receive(f, first) })
+		o.datagrams.Begin(c, first)
 	}
 	end := time.After(patience)
 	for range streams + datagrams {
@@ -103,61 +78,13 @@ func (o *oldFlows) begin(streams, datagrams int) error {
 
 // mark begins to count; what happened before was not the fault's.
 func (o *oldFlows) mark() {
-	o.mu.Lock()
-	o.counts = true
-	o.mu.Unlock()
-	for _, f := range o.datagram {
-		f.mu.Lock()
-		f.asked, f.answered, f.waits = 0, 0, nil
-		clear(f.sent)
-		f.mu.Unlock()
-	}
-	for _, s := range o.streams {
-		s.mu.Lock()
-		s.pause = 0
-		s.mu.Unlock()
-	}
-}
-
-func (o *oldFlows) talk(s *oldStream, first chan<- error) {
-	defer s.conn.Close()
-	p := pieces.Get().(*piece)
-	defer pieces.Put(p)
-	r := rand.New(rand.NewPCG(s.id, 1))
-	_, err := s.conn.Write(preface(wantEcho, s.id))
-	var at int64
-	for i := 0; err == nil && !o.stopping.Load(); i++ {
-		n := 1 + r.IntN(2000)
-		if i%8 == 3 {
-			n = 1 + r.IntN(maxMessage)
-		}
-		start := time.Now()
-		if err = writeMessage(s.conn, p, n, s.id, pattern.Up, at); err == nil {
-			_, err = readMessage(s.conn, p, s.id, pattern.Down, at)
-		}
-		at += int64(n)
-		s.mu.Lock()
-		s.pause = max(s.pause, time.Since(start))
-		s.mu.Unlock()
-		if err == nil {
-			s.bytes.Add(2 * int64(n))
-			o.w.sleep(time.Duration(8+r.IntN(24)) * time.Millisecond)
-		}
-		if i == 0 {
-			first <- err
-		}
-	}
-	if err != nil && !o.stopping.Load() {
-		s.mu.Lock()
-		s.err, s.ended = err, time.Now()
-		s.mu.Unlock()
-		o.fault(s.id, err)
-	}
+	o.datagrams.Mark()
+	o.streams.Mark()
 }
 
 // fault is told how an end of a flow ended; only wrong bytes matter here.
-func (o *oldFlows) fault(id uint64, err error) {
-	if !errors.Is(err, errWrong) && !errors.Is(err, pattern.ErrDatagram) {
+func (o *oldFlows) fault(err error) {
+	if !errors.Is(err, world.ErrWrong) && !errors.Is(err, pattern.ErrDatagram) {
 		return
 	}
 	o.mu.Lock()
@@ -174,83 +101,29 @@ func (o *oldFlows) tell(id uint64, at int) {
 	o.at[id] = at
 }
 
-// arrive is told by a member of a datagram. One from another address says that the relay has begun the
-// flow anew.
+// arrive is told by a member of a datagram.
 func (o *oldFlows) arrive(id uint64, from netip.AddrPort, at int) {
+	o.datagrams.Arrive(id, from)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if before, ok := o.from[id]; ok && before != from && o.counts {
-		o.moved[id] = true
-	}
-	o.from[id] = from
 	if _, ok := o.at[id]; !ok {
 		o.at[id] = at
-	}
-}
-
-func (o *oldFlows) send(f *oldDatagrams) {
-	r := rand.New(rand.NewPCG(f.id, 2))
-	b := make([]byte, 1400)
-	for number := uint64(1); !o.stopping.Load(); number++ {
-		size := pattern.DatagramHeader + r.IntN(len(b)-pattern.DatagramHeader)
-		f.mu.Lock()
-		f.sent[number] = time.Now()
-		f.asked++
-		f.mu.Unlock()
-		f.conn.Write(pattern.MakeDatagram(b[:size], f.id, number, pattern.Up)) // an ICMP error is one of an earlier datagram
-		o.w.sleep(time.Duration(10+r.IntN(20)) * time.Millisecond)
-	}
-}
-
-func (o *oldFlows) receive(f *oldDatagrams, first chan<- error) {
-	b := make([]byte, 2048)
-	said := false
-	for {
-		f.conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
-		n, err := f.conn.Read(b)
-		if err != nil {
-			if o.stopping.Load() {
-				return
-			}
-			continue
-		}
-		id, number, d, err := pattern.ReadDatagram(b[:n])
-		if err == nil && (id != f.id || d != pattern.Down) {
-			err = fmt.Errorf("%w: flow %d got %d of flow %d, %v", pattern.ErrDatagram, f.id, number, id, d)
-		}
-		if err != nil {
-			o.fault(f.id, err)
-			continue
-		}
-		f.mu.Lock()
-		if at, ok := f.sent[number]; ok {
-			f.answered++
-			f.waits = append(f.waits, time.Since(at))
-			delete(f.sent, number)
-		}
-		f.mu.Unlock()
-		if !said {
-			said = true
-			first <- nil
-		}
 	}
 }
 
 // settle waits until each stream that is not lost has moved since it was called, for at most a time. It
 // returns those that have not.
 func (o *oldFlows) settle(limit time.Duration) (still map[uint64]bool) {
-	before := make([]int64, len(o.streams))
-	for i, s := range o.streams {
-		before[i] = s.bytes.Load()
+	before := make([]int64, len(o.streams.All))
+	for i, s := range o.streams.All {
+		before[i] = s.Bytes.Load()
 	}
 	for end := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
 		still = make(map[uint64]bool)
-		for i, s := range o.streams {
-			s.mu.Lock()
-			if s.err == nil && s.bytes.Load() == before[i] {
-				still[s.id] = true
+		for i, s := range o.streams.All {
+			if lost, _ := s.Ended(); lost == nil && s.Bytes.Load() == before[i] {
+				still[s.ID] = true
 			}
-			s.mu.Unlock()
 		}
 		if len(still) == 0 || time.Now().After(end) {
 			return still
@@ -260,57 +133,57 @@ func (o *oldFlows) settle(limit time.Duration) (still map[uint64]bool) {
 
 // finish ends all flows and tells what happened to them. It is given those that stand still.
 func (o *oldFlows) finish(hit map[int]bool, from time.Time, still map[uint64]bool) (r old) {
-	o.stopping.Store(true)
+	over := time.Now()
 	close(o.w.over)
-	for _, s := range o.streams {
-		if still[s.id] {
-			s.conn.Close()
-		} else {
-			s.conn.SetDeadline(time.Now().Add(patience))
+	for _, s := range o.streams.All {
+		if still[s.ID] {
+			s.Conn.Close()
 		}
 	}
-	o.all.Wait()
-	for _, f := range o.datagram {
-		f.conn.Close()
-	}
+	o.datagrams.Pause()
+	o.streams.Stop()
+	o.datagrams.Stop()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	r.Wrong, r.FirstWrong, r.Replaced, r.Datagrams = o.wrong, o.first, 0, len(o.datagram)
-	for _, s := range o.streams {
-		r.Bytes += s.bytes.Load()
+	r.Wrong, r.FirstWrong, r.Datagrams = o.wrong, o.first, len(o.datagrams.All)
+	for _, s := range o.streams.All {
+		r.Bytes += s.Bytes.Load()
 		lost, stalled, pause := &r.Lost, &r.Stalled, &r.Pause
-		if hit[o.at[s.id]] {
+		if hit[o.at[s.ID]] {
 			r.Hit++
 			lost, stalled, pause = &r.HitLost, &r.HitStalled, &r.HitPause
 		} else {
 			r.Streams++
 		}
+		err, ended := s.Ended()
 		switch {
-		case still[s.id]:
+		case still[s.ID]:
 			*stalled++
-		case s.err != nil:
+		case err != nil && ended.Before(over):
 			*lost++
 			if r.FirstLost == "" {
-				r.FirstLost = s.err.Error()
+				r.FirstLost = err.Error()
 			}
-			if hit[o.at[s.id]] {
-				r.HitEnd = max(r.HitEnd, inMillis(s.ended.Sub(from)))
+			if hit[o.at[s.ID]] {
+				r.HitEnd = max(r.HitEnd, inMillis(ended.Sub(from)))
 			}
 		default:
-			*pause = max(*pause, inMillis(s.pause))
+			waits, _ := s.Measured()
+			*pause = max(*pause, inMillis(slices.Max(append(waits, 0))))
 		}
 	}
 	var waits []time.Duration
-	for _, f := range o.datagram {
-		if hit[o.at[f.id]] {
+	for _, f := range o.datagrams.All {
+		if hit[o.at[f.ID]] {
 			r.Datagrams--
 			continue
 		}
-		if o.moved[f.id] {
+		if o.datagrams.Moved(f.ID) {
 			r.Replaced++
 		}
-		r.Sent, r.Answered = r.Sent+f.asked, r.Answered+f.answered
-		waits = append(waits, f.waits...)
+		sent, answered, took := f.Measured()
+		r.Sent, r.Answered = r.Sent+sent, r.Answered+answered
+		waits = append(waits, took...)
 	}
 	_, p99, _ := stat.Waits(waits)
 	r.P99 = inMillis(p99)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/stat"
+	"github.com/penstock/penstock/bench/internal/world"
 )
 
 // ms is a time in milliseconds in JSON.
@@ -87,16 +88,10 @@ func (o *old) share() float64 {
 
 // clients is what happened to new clients.
 type clients struct {
-	Tried   int    `json:"tried"`
-	Served  int    `json:"served"`
-	Refused int    `json:"refused"` // the connect failed
-	Cut     int    `json:"cut"`     // accepted, and ended without the whole answer
-	Late    int    `json:"late"`    // without an answer in time
-	Wrong   int    `json:"wrong"`
-	Slow    int    `json:"slow"` // served, after more than a second
-	P50     millis `json:"p50"`
-	P99     millis `json:"p99"`
-	Max     millis `json:"max"`
+	world.Arrivals
+	P50 millis `json:"p50"`
+	P99 millis `json:"p99"`
+	Max millis `json:"max"`
 }
 
 // newByPhase has new clients by when they came.

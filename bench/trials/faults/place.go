@@ -35,7 +35,7 @@ func chownAll(dir string, user int) error {
 }
 
 // cgroup makes a cgroup with a limit of memory, of version 2 or 1, and returns its folder.
-func (w *world) cgroup(limit int64) (string, error) {
+func (w *testbed) cgroup(limit int64) (string, error) {
 	name := "penstock-faults-" + filepath.Base(w.dir)
 	var last error
 	for _, try := range []struct{ root, is, file string }{{"/sys/fs/cgroup", "cgroup.controllers", "memory.max"}, {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.limit_in_bytes"}} {
@@ -70,7 +70,7 @@ func setLimit(path string, limit int64) error {
 
 // syslog takes what relays log, and counts what HAProxy says of how its sessions ended
 // (configuration.txt, 8.5, termination state).
-func (w *world) syslog() error {
+func (w *testbed) syslog() error {
 	c, err := net.ListenPacket("udp", fmt.Sprintf("%s:%d", worldIP, syslogPort))
 	if err != nil {
 		return err

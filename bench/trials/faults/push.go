@@ -27,7 +27,7 @@ type pushed struct {
 }
 
 // push begins a push, and returns when all clients have tried to connect. They end with leave.
-func (w *world) push(p push) (leave func() error, err error) {
+func (w *testbed) push(p push) (leave func() error, err error) {
 	cmd, err := child.Command("push", p)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (w *world) push(p push) (leave func() error, err error) {
 
 // pushAll is the child. It ends when its standard input does.
 func pushAll(p *push) error {
-	w := &world{notes: make(map[string]float64)}
+	w := &testbed{notes: make(map[string]float64)}
 	var taken atomic.Int64
 	join(w, p.Clients, streamPort, "", pusher(p.Want, p.Most, &taken))
 	out := json.NewEncoder(os.Stdout)

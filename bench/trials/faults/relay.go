@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/peer"
+	"github.com/penstock/penstock/bench/internal/world"
 )
 
 // A relay is a program that faults are done to.
@@ -27,11 +28,11 @@ type relay struct {
 	argv   func(s *setup) []string
 
 	// reload makes the running relay read its configuration again, and returns when that is decided.
-	reload func(w *world) error
+	reload func(w *testbed) error
 	// nudge asks for a reload and does not wait for it.
-	nudge func(w *world)
+	nudge func(w *testbed)
 	// counters returns the relay's own counters by name.
-	counters func(w *world) map[string]float64
+	counters func(w *testbed) map[string]float64
 }
 
 // setup is what a configuration depends on.
@@ -89,7 +90,7 @@ var penstock = &relay{
 				return
 			}
 			if s.Verify {
-				fmt.Fprintf(&b, "    check: {send-expect: {every: 500ms, timeout: %v, rise: 2, fall: 2, send: \"hex:%x\", expect: well}}\n", s.limit, preface(wantCheck, 0))
+				fmt.Fprintf(&b, "    check: {send-expect: {every: 500ms, timeout: %v, rise: 2, fall: 2, send: \"hex:%x\", expect: well}}\n", s.limit, world.Preface(wantCheck, 0))
 			} else {
 				fmt.Fprintf(&b, "    check: {tcp: {every: 500ms, timeout: %v, rise: 2, fall: 2}}\n", s.limit)
 			}
@@ -111,7 +112,7 @@ var penstock = &relay{
 		return b.String(), ""
 	},
 	reload:   reloadPenstock,
-	nudge:    func(w *world) { reloadPenstock(w) }, // that it is refused is what is wanted
+	nudge:    func(w *testbed) { reloadPenstock(w) }, // that it is refused is what is wanted
 	counters: countPenstock,
 }
 
@@ -150,7 +151,7 @@ var haproxy = &relay{
 		}
 		fmt.Fprintf(&b, "backend main\n    balance roundrobin\n")
 		if s.Verify {
-			fmt.Fprintf(&b, "    option tcp-check\n    tcp-check connect\n    tcp-check send-binary %x\n    tcp-check expect string well\n    timeout check 500ms\n", preface(wantCheck, 0))
+			fmt.Fprintf(&b, "    option tcp-check\n    tcp-check connect\n    tcp-check send-binary %x\n    tcp-check expect string well\n    timeout check 500ms\n", world.Preface(wantCheck, 0))
 		}
 		fmt.Fprintf(&b, "    default-server check inter 500ms fall 2 rise 2\n")
 		if s.DNS {
@@ -170,8 +171,8 @@ var haproxy = &relay{
 		}
 		return b.String(), ""
 	},
-	reload:   func(w *world) error { return renew(w, syscall.SIGUSR2, false, 5*time.Second) }, // again if a signal was lost while it executed itself
-	nudge:    func(w *world) { syscall.Kill(w.service.First(), syscall.SIGUSR2) },
+	reload:   func(w *testbed) error { return renew(w, syscall.SIGUSR2, false, 5*time.Second) }, // again if a signal was lost while it executed itself
+	nudge:    func(w *testbed) { syscall.Kill(w.service.First(), syscall.SIGUSR2) },
 	counters: countHAProxy,
 }
 
@@ -243,8 +244,8 @@ var nginx = &relay{
 		fmt.Fprintf(&b, "}\n")
 		return b.String(), ""
 	},
-	reload:   func(w *world) error { return renew(w, syscall.SIGHUP, true, 3*time.Second) },
-	nudge:    func(w *world) { syscall.Kill(w.service.First(), syscall.SIGHUP) },
+	reload:   func(w *testbed) error { return renew(w, syscall.SIGHUP, true, 3*time.Second) },
+	nudge:    func(w *testbed) { syscall.Kill(w.service.First(), syscall.SIGHUP) },
 	counters: countNginx,
 }
 

@@ -31,7 +31,7 @@ type service struct {
 }
 
 // newService returns a relay that is not started yet.
-func newService(w *world, l launch, out *os.File) (*service, error) {
+func newService(w *testbed, l launch, out *os.File) (*service, error) {
 	cmd, err := child.Command("launch", l)
 	if err != nil {
 		return nil, err

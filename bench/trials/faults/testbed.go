@@ -19,6 +19,7 @@ import (
 	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/trial"
+	"github.com/penstock/penstock/bench/internal/world"
 )
 
 // patience bounds each wait for something that must happen.
@@ -35,8 +36,8 @@ type cell struct {
 // members is how many upstreams there are.
 const members = 4
 
-// world is what a fault acts on: members, flows and the relay between them.
-type world struct {
+// testbed is what a fault acts on: members, flows and the relay between them.
+type testbed struct {
 	cell
 	k       *kind
 	r       *relay
@@ -66,27 +67,27 @@ type world struct {
 }
 
 // begins is called when the fault has begun: what clients do that come from now on counts as during it.
-func (w *world) begins() { w.now.Store(int32(during)) }
+func (w *testbed) begins() { w.now.Store(int32(during)) }
 
-func (w *world) phase() phase        { return phase(w.now.Load()) }
-func (w *world) faultEnd() time.Time { return w.began.Add(time.Duration(w.ended.Load())) }
+func (w *testbed) phase() phase        { return phase(w.now.Load()) }
+func (w *testbed) faultEnd() time.Time { return w.began.Add(time.Duration(w.ended.Load())) }
 
 // note adds to a figure of the fault.
-func (w *world) note(name string, n float64) {
+func (w *testbed) note(name string, n float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.notes[name] += n
 }
 
 // noted returns a figure of the fault.
-func (w *world) noted(name string) float64 {
+func (w *testbed) noted(name string) float64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.notes[name]
 }
 
 // sleep waits, but not longer than the world lasts.
-func (w *world) sleep(d time.Duration) {
+func (w *testbed) sleep(d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-w.over:
@@ -94,7 +95,7 @@ func (w *world) sleep(d time.Duration) {
 }
 
 // last is how long a fault of some duration lasts: in the short form less.
-func (w *world) last(d time.Duration) time.Duration {
+func (w *testbed) last(d time.Duration) time.Duration {
 	if w.Short {
 		return min(d, 1500*time.Millisecond)
 	}
@@ -102,7 +103,7 @@ func (w *world) last(d time.Duration) time.Duration {
 }
 
 // scaled is how many of something there are: in the short form fewer.
-func (w *world) scaled(n int) int {
+func (w *testbed) scaled(n int) int {
 	if w.Short {
 		return max(1, n/10)
 	}
@@ -110,7 +111,7 @@ func (w *world) scaled(n int) int {
 }
 
 // hits names the members that will have the fault. Old flows at them are counted by themselves.
-func (w *world) hits(members ...int) {
+func (w *testbed) hits(members ...int) {
 	for _, m := range members {
 		w.hit[m] = true
 	}
@@ -118,7 +119,7 @@ func (w *world) hits(members ...int) {
 
 // measureCell is what the process of a cell does.
 func measureCell(c *cell) (*outcome, error) {
-	w := &world{cell: *c, began: time.Now(), over: make(chan struct{}), hit: make(map[int]bool), notes: make(map[string]float64)}
+	w := &testbed{cell: *c, began: time.Now(), over: make(chan struct{}), hit: make(map[int]bool), notes: make(map[string]float64)}
 	w.dir, w.k, w.r = w.Dir, findKind(w.Kind), findRelay(w.Relay)
 	o := &outcome{Kind: w.Kind, Relay: w.Relay}
 	err := w.measure(o)
@@ -136,7 +137,7 @@ func measureCell(c *cell) (*outcome, error) {
 	return o, nil
 }
 
-func (w *world) measure(o *outcome) error {
+func (w *testbed) measure(o *outcome) error {
 	if err := mountProc(); err != nil {
 		return err
 	}
@@ -152,10 +153,10 @@ func (w *world) measure(o *outcome) error {
 		return err
 	}
 	w.fresh = newNewClients(w, "tcp")
-	w.fresh.begin(25 * time.Millisecond)
+	w.fresh.Begin(25 * time.Millisecond)
 	if udp {
 		w.freshUD = newNewClients(w, "udp")
-		w.freshUD.begin(50 * time.Millisecond)
+		w.freshUD.Begin(50 * time.Millisecond)
 	}
 	time.Sleep(w.last(1800 * time.Millisecond))
 	if w.r == penstock {
@@ -209,7 +210,7 @@ func (w *world) measure(o *outcome) error {
 }
 
 // settled waits until penstock's keeper holds the old flows, which it does once they are a second old.
-func (w *world) settled(flows int) error {
+func (w *testbed) settled(flows int) error {
 	return proc.Until("the keeper to hold the old flows", patience, 20*time.Millisecond, func() error {
 		n, err := peer.Settled(filepath.Join(w.dir, "admin"))
 		if err == nil && n < int64(flows) {
@@ -231,7 +232,7 @@ func mountProc() error {
 }
 
 // begin sets everything up, and returns when the relay serves.
-func (w *world) begin(o *outcome) (err error) {
+func (w *testbed) begin(o *outcome) (err error) {
 	n := w.k.needs
 	var keys []byte
 	if w.r == penstock {
@@ -302,7 +303,7 @@ func (w *world) begin(o *outcome) (err error) {
 }
 
 // place makes what a launch needs, as far as the fault asks for it.
-func (w *world) place(l *launch) (absent string, err error) {
+func (w *testbed) place(l *launch) (absent string, err error) {
 	n := w.k.needs
 	if n.DNS {
 		l.ResolvConf = filepath.Join(w.dir, "resolv.conf")
@@ -335,7 +336,7 @@ func (w *world) place(l *launch) (absent string, err error) {
 }
 
 // serves waits until a client is served.
-func (w *world) serves() error {
+func (w *testbed) serves() error {
 	ask := func() error {
 		c, err := net.DialTimeout("tcp", relayAddr(streamPort), time.Second)
 		if err != nil {
@@ -343,7 +344,7 @@ func (w *world) serves() error {
 		}
 		defer c.Close()
 		c.SetDeadline(time.Now().Add(2 * time.Second))
-		return exchange(c, w.old.next.Add(1), 100)
+		return world.Ask(c, world.NextNumber(), 100)
 	}
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		err := ask()

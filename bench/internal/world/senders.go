@@ -15,33 +15,35 @@ import (
 	"github.com/penstock/penstock/bench/internal/pattern"
 )
 
-// Senders are clients that send datagrams, each from one socket, whether or not there are answers.
+// Senders are clients that send datagrams, each from one socket.
 type Senders struct {
 	Size  func(r *rand.Rand) int
-	Rest  func(r *rand.Rand) time.Duration
-	Wrong func(error) // if not nil: is told of an answer that is somebody else's, or has a wrong byte
+	Rest  func(r *rand.Rand) time.Duration // between two datagrams, or from an answer until the next one
+	Wait  time.Duration                    // for the answer, before the next one; 0: not at all
+	Wrong func(error)                      // if not nil: is told of an answer that is somebody else's, or has a wrong byte
 	All   []*Sender
 
-	stopped atomic.Bool // they send no more
-	stop    chan struct{}
-	work    sync.WaitGroup
-	mu      sync.Mutex
-	from    map[uint64]netip.AddrPort // where upstreams see each come from
-	moved   map[uint64]bool           // those that came from elsewhere since the mark
-	marked  bool
+	stopped   atomic.Bool // nothing more is awaited
+	stop      chan struct{}
+	sending   sync.WaitGroup
+	receiving sync.WaitGroup
+	mu        sync.Mutex
+	from      map[uint64]netip.AddrPort // where upstreams see each come from
+	moved     map[uint64]bool           // those that came from elsewhere since the mark
+	marked    bool
 }
 
 // A Sender is one of them.
 type Sender struct {
 	ID   uint64
 	conn net.Conn
+	got  chan uint64 // the number of the newest answer, unless it was taken
 
 	mu       sync.Mutex
 	number   uint64
 	sent     map[uint64]time.Time // not answered yet
 	asked    int                  // since the mark
 	answered int
-	last     uint64 // the highest number of an answer
 	waits    []time.Duration
 }
 
@@ -50,17 +52,35 @@ func (s *Senders) Begin(c net.Conn, first chan<- error) {
 	if s.stop == nil {
 		s.stop, s.from, s.moved = make(chan struct{}), make(map[uint64]netip.AddrPort), make(map[uint64]bool)
 	}
-	f := &Sender{ID: NextNumber(), conn: c, sent: make(map[uint64]time.Time)}
+	f := &Sender{ID: NextNumber(), conn: c, got: make(chan uint64, 1), sent: make(map[uint64]time.Time)}
 	s.All = append(s.All, f)
-	s.work.Go(func() { s.send(f) })
-	s.work.Go(func() { s.receive(f, first) })
+	s.sending.Go(func() { s.send(f) })
+	s.receiving.Go(func() { s.receive(f, first) })
 }
 
 func (s *Senders) send(f *Sender) {
 	r := rand.New(rand.NewPCG(f.ID, 2))
 	b := make([]byte, 2048)
 	for over := false; !over; over = wait(s.stop, s.Rest(r)) {
-		f.sendOne(b[:s.Size(r)])
+		number := f.sendOne(b[:s.Size(r)])
+		if s.Wait > 0 {
+			f.answeredBy(number, s.Wait)
+		}
+	}
+}
+
+// answeredBy waits until a datagram, or one after it, is answered, and reports whether it is.
+func (f *Sender) answeredBy(number uint64, within time.Duration) bool {
+	late := time.After(within)
+	for {
+		select {
+		case n := <-f.got:
+			if n >= number {
+				return true
+			}
+		case <-late:
+			return false
+		}
 	}
 }
 
@@ -103,8 +123,12 @@ func (s *Senders) receive(f *Sender, first chan<- error) {
 			f.waits = append(f.waits, time.Since(at))
 			delete(f.sent, number)
 		}
-		f.last = max(f.last, number)
 		f.mu.Unlock()
+		select {
+		case <-f.got:
+		default:
+		}
+		f.got <- number // nobody else sends there
 		if !said {
 			said = true
 			first <- nil
@@ -153,15 +177,7 @@ func (f *Sender) Measured() (asked, answered int, waits []time.Duration) {
 
 // LastIsAnswered sends one more datagram, and reports whether it, or one after it, is answered within a time.
 func (f *Sender) LastIsAnswered(size int, within time.Duration) bool {
-	number := f.sendOne(make([]byte, size))
-	for end := time.Now().Add(within); ; time.Sleep(5 * time.Millisecond) {
-		f.mu.Lock()
-		last := f.last
-		f.mu.Unlock()
-		if last >= number || time.Now().After(end) {
-			return last >= number
-		}
-	}
+	return f.answeredBy(f.sendOne(make([]byte, size)), within)
 }
 
 // Pause ends the sending; answers are still received.
@@ -169,12 +185,13 @@ func (s *Senders) Pause() {
 	if s.stop != nil {
 		close(s.stop)
 	}
+	s.sending.Wait()
 }
 
 // Stop waits for the last answers, and closes the sockets. It follows Pause.
 func (s *Senders) Stop() {
 	s.stopped.Store(true)
-	s.work.Wait()
+	s.receiving.Wait()
 	for _, f := range s.All {
 		f.conn.Close()
 	}

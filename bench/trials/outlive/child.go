@@ -78,11 +78,11 @@ func (b *bench) measure() (res result, err error) {
 	if err != nil {
 		return res, err
 	}
-	up, err := newUpstream()
+	load, err := newLoad(b.New)
 	if err != nil {
 		return res, err
 	}
-	s := setup{bench: b, upstream: up.stream.Addr().String(), upstreamUDP: up.datagram.LocalAddr().String()}
+	s := setup{bench: b, upstream: load.stream.Addr().String(), upstreamUDP: load.datagram.LocalAddr().String()}
 	if b.Event == "upgrade-deadline" {
 		s.deadline = b.Deadline
 	}
@@ -95,11 +95,7 @@ func (b *bench) measure() (res result, err error) {
 	if r.udp {
 		datagrams = b.UDP
 	}
-	load := newLoad(s.listen)
-	if err := load.begin(b.TCP, datagrams, b.New); err != nil {
-		return res, err
-	}
-	if err := load.established(); err != nil {
+	if err := load.begin(s.listen, b.TCP, datagrams); err != nil {
 		return res, err
 	}
 	time.Sleep(b.Settle)
@@ -108,7 +104,7 @@ func (b *bench) measure() (res result, err error) {
 	if err := v.happen(b.Event); err != nil {
 		return res, err
 	}
-	took := load.sinceMark()
+	took := time.Since(load.marked)
 	time.Sleep(b.Watch)
 	after := v.Tree()
 	memory, memErr := proc.RSS(after)

@@ -1,5 +1,5 @@
 // Package echo has both ends of a trial that only asks whether a relay relays: upstreams that serve connections, and clients that
-// come again and again, and want back what they have sent.
+// want back what they have sent.
 package echo
 
 import (
@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"time"
 )
 
 // ErrOther is the error of a client that got other bytes than it has sent.
@@ -44,22 +43,5 @@ func Serve(l net.Listener, serve func(net.Conn)) {
 			defer c.Close()
 			serve(c)
 		})
-	}
-}
-
-// Every calls a function in a goroutine of its own, again and again after a pause, until stop is closed. It returns when all
-// calls have.
-func Every(pause time.Duration, stop <-chan struct{}, call func()) {
-	var all sync.WaitGroup
-	defer all.Wait()
-	tick := time.NewTicker(pause)
-	defer tick.Stop()
-	for {
-		select {
-		case <-stop:
-			return
-		case <-tick.C:
-			all.Go(call)
-		}
 	}
 }

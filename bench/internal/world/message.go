@@ -45,8 +45,8 @@ func NextNumber() uint64 { return numbers.Add(1) }
 // MaxMessage is the length of the longest message, without its head.
 const MaxMessage = 48 << 10
 
-// messageHead is the length of what is in front of a message: its length, and the complement of that.
-const messageHead = 8
+// MessageHead is the length of what is in front of a message: its length, and the complement of that.
+const MessageHead = 8
 
 // A message is one with its head, and what it should be.
 type message struct{ b, scratch []byte }
@@ -54,7 +54,7 @@ type message struct{ b, scratch []byte }
 // room makes room for a message of n bytes.
 func (p *message) room(n int) {
 	if n > len(p.scratch) {
-		p.b, p.scratch = append(p.b, make([]byte, messageHead+n-len(p.b))...), make([]byte, n)
+		p.b, p.scratch = append(p.b, make([]byte, MessageHead+n-len(p.b))...), make([]byte, n)
 	}
 }
 
@@ -65,27 +65,27 @@ func (p *message) write(c net.Conn, n int, id uint64, d pattern.Direction, offse
 	p.room(n)
 	binary.LittleEndian.PutUint32(p.b, uint32(n))
 	binary.LittleEndian.PutUint32(p.b[4:], ^uint32(n))
-	pattern.Fill(p.b[messageHead:messageHead+n], id, d, offset)
-	_, err := c.Write(p.b[:messageHead+n])
+	pattern.Fill(p.b[MessageHead:MessageHead+n], id, d, offset)
+	_, err := c.Write(p.b[:MessageHead+n])
 	return err
 }
 
 // read reads a message and checks each byte.
 func (p *message) read(c net.Conn, id uint64, d pattern.Direction, offset int64) (int, error) {
 	p.room(1)
-	if _, err := io.ReadFull(c, p.b[:messageHead]); err != nil {
+	if _, err := io.ReadFull(c, p.b[:MessageHead]); err != nil {
 		return 0, err
 	}
 	n := binary.LittleEndian.Uint32(p.b)
 	if n != ^binary.LittleEndian.Uint32(p.b[4:]) || n > MaxMessage {
 		whose := "nobody"
-		if flow, d, at, ok := pattern.Owner(p.b[:messageHead]); ok {
+		if flow, d, at, ok := pattern.Owner(p.b[:MessageHead]); ok {
 			whose = fmt.Sprintf("flow %d, %v, offset %d", flow, d, at)
 		}
-		return 0, fmt.Errorf("%w: flow %d, %v, offset %d: no head of a message: % x (%s)", ErrWrong, id, d, offset, p.b[:messageHead], whose)
+		return 0, fmt.Errorf("%w: flow %d, %v, offset %d: no head of a message: % x (%s)", ErrWrong, id, d, offset, p.b[:MessageHead], whose)
 	}
 	p.room(int(n))
-	b := p.b[messageHead : messageHead+n]
+	b := p.b[MessageHead : MessageHead+n]
 	if _, err := io.ReadFull(c, b); err != nil {
 		return 0, err
 	}

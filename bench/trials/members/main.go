@@ -128,7 +128,10 @@ func (s *settings) run() error {
 		}
 	}
 	fmt.Fprintln(out)
-	return errors.Join(u.wrong(), d.Failed())
+	if n := u.wrong.Load(); n > 0 {
+		return fmt.Errorf("%d messages were wrong", n)
+	}
+	return d.Failed()
 }
 
 // fill adds members until there are n, waits until the daemon has them, and returns its resident memory in KB.
@@ -159,7 +162,7 @@ func (s *settings) measure(m *members, d *daemon, etcd *registry.Etcd, k kind) (
 	}()
 	l := newLoad(d.addr, k.rate)
 	time.Sleep(s.warm)
-	l.forget()
+	l.Forget()
 	type reading struct {
 		at                      time.Time
 		daemon, etcd, own, idle time.Duration
@@ -184,11 +187,11 @@ func (s *settings) measure(m *members, d *daemon, etcd *registry.Etcd, k kind) (
 	if err != nil {
 		return nil, err
 	}
-	p50, p99, most, n, failed := l.end()
+	p50, p99, most, n, failed, wrong := end(l)
 	close(stop)
 	c := <-changed
-	if c.err != nil {
-		return nil, c.err
+	if err := errors.Join(c.err, wrong); err != nil {
+		return nil, err
 	}
 	rss, err := proc.RSS([]int{d.First()})
 	if err != nil {

@@ -38,7 +38,7 @@ type load struct {
 func newLoad(every time.Duration) (*load, error) {
 	l := &load{every: every}
 	rest := func(*rand.Rand) time.Duration { return pace }
-	l.streams.Size, l.streams.Rest = func(*rand.Rand, int) int { return messageSize - 8 }, rest
+	l.streams.Size, l.streams.Rest = func(*rand.Rand, int) int { return messageSize - world.MessageHead }, rest
 	l.datagrams.Size, l.datagrams.Rest = func(*rand.Rand) int { return messageSize }, rest
 	l.datagrams.Wait = lossAfter
 	l.datagrams.Wrong = func(error) { l.wrong.Add(1) }
@@ -91,7 +91,7 @@ func (l *load) mark() {
 	l.marked = time.Now()
 	l.streams.Mark()
 	l.datagrams.Mark()
-	l.fresh.Dial, l.fresh.Within, l.fresh.Size = world.Dial(l.addr), patience, messageSize-8
+	l.fresh.Dial, l.fresh.Within, l.fresh.Size = world.Dial(l.addr), patience, messageSize-world.MessageHead
 	l.fresh.Begin(l.every)
 }
 

@@ -223,7 +223,7 @@ func (s *stress) balance() error {
 	if len(wrong) > 0 || last.goroutines > first.goroutines+2 || last.files > first.files+2 || last.kb > first.kb*5/4 {
 		return errors.New("the balance is not even")
 	}
-	return nil
+	return r.intact()
 }
 
 // rest waits until no flow is left, and returns what the relay uses then.
@@ -348,7 +348,7 @@ func (s *stress) reload() error {
 	if printed := r.stop(); len(wrong) > 0 {
 		return fmt.Errorf("%d handshakes failed\nthe relay printed: %s", len(wrong), printed)
 	}
-	return nil
+	return r.intact()
 }
 
 // serialOf is once for a client that tells which certificate it got, now or when the session began that it resumes.

@@ -20,6 +20,7 @@ import (
 	"github.com/penstock/penstock/bench/internal/certs"
 	"github.com/penstock/penstock/bench/internal/child"
 	"github.com/penstock/penstock/bench/internal/peer"
+	"github.com/penstock/penstock/bench/internal/world"
 )
 
 // attacks are what the clients of a flood do, in the order of the table. Each is a connection from an address of its own; it returns when it is over.
@@ -155,7 +156,7 @@ type result struct {
 }
 
 // watch looks at everybody else for a while.
-func (s *stress) watch(r *relay, old *oldFlows, name string) (x result, err error) {
+func (s *stress) watch(r *relay, old *world.Talkers, name string) (x result, err error) {
 	before, err := r.use()
 	if err != nil {
 		return x, err
@@ -166,7 +167,7 @@ func (s *stress) watch(r *relay, old *oldFlows, name string) (x result, err erro
 			return x, err
 		}
 	}
-	old.mark()
+	old.Mark()
 	fresh := s.newClients(r)
 	begun := time.Now()
 	for time.Since(begun) < s.length {
@@ -180,7 +181,7 @@ func (s *stress) watch(r *relay, old *oldFlows, name string) (x result, err erro
 	if err != nil {
 		return x, fmt.Errorf("%s has ended: %w", r.name, err)
 	}
-	x.secure, x.plain = old.read()
+	x.secure, x.plain = read(old)
 	x.fresh = fresh()
 	x.cpu = after.cpu - before.cpu
 	x.flooders, err = end()
@@ -219,7 +220,7 @@ func (s *stress) floodRow(table io.Writer, name, relay string) error {
 	if err != nil {
 		return err
 	}
-	defer old.end()
+	defer old.Stop()
 	flood := name
 	if name == "none" {
 		flood = ""
@@ -231,5 +232,5 @@ func (s *stress) floodRow(table io.Writer, name, relay string) error {
 	rate := float64(x.flooders) / x.length.Seconds()
 	fmt.Fprintf(table, "%s\t%s\t%.0f\t%.2f\t%d\t%d\t%s\t%d\t%s\t%d\t%d\t%s\t\n", name, relay, rate, x.cpu.Seconds()/x.length.Seconds(), x.kb>>10,
 		x.secure.lost, x.secure.text(), x.plain.lost, x.plain.text(), x.fresh.lost, x.fresh.lost+len(x.fresh.all), x.fresh.text())
-	return nil
+	return r.intact()
 }

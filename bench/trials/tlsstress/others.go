@@ -5,13 +5,16 @@ package main
 import (
 	"crypto/tls"
 	"fmt"
+	"math/rand/v2"
 	"net"
-	"sync"
 	"time"
 
-	"github.com/penstock/penstock/bench/internal/echo"
 	"github.com/penstock/penstock/bench/internal/stat"
+	"github.com/penstock/penstock/bench/internal/world"
 )
+
+// questionSize is the length of what clients ask, with its head.
+const questionSize = 64
 
 // waits are how long some clients waited for their answers.
 type waits struct {
@@ -25,133 +28,72 @@ func (w waits) text() string {
 	return fmt.Sprintf("%.2f\t%.2f\t%.2f", stat.Millis(p50), stat.Millis(p99), stat.Millis(longest))
 }
 
-// oldFlows are the connections that are there before a flood.
-type oldFlows struct {
-	conns []*oldFlow
-	all   sync.WaitGroup
-	over  chan struct{}
-}
-
-type oldFlow struct {
-	net.Conn
-	secure bool
-	mu     sync.Mutex
-	waits  waits
-}
-
-// oldFlows makes connections, each of which asks every 10 ms.
-func (s *stress) oldFlows(r *relay) (*oldFlows, error) {
-	o := &oldFlows{over: make(chan struct{})}
+// oldFlows makes connections, with TLS and without in turn, each of which asks every 10 ms.
+func (s *stress) oldFlows(r *relay) (*world.Talkers, error) {
+	o := &world.Talkers{
+		Size: func(*rand.Rand, int) int { return questionSize - world.MessageHead },
+		Rest: func(*rand.Rand) time.Duration { return 10 * time.Millisecond },
+	}
+	first := make(chan error, 2*s.flows) // a flow without an answer is lost
 	for i := range 2 * s.flows {
-		f := &oldFlow{secure: i%2 == 0}
 		c, err := net.Dial("tcp", r.plain)
-		if f.secure {
+		if i%2 == 0 {
 			c, err = tls.Dial("tcp", r.secure, s.trusting())
 		}
 		if err != nil {
-			o.end()
+			o.Stop()
 			return nil, err
 		}
-		f.Conn = c
-		o.conns = append(o.conns, f)
-		o.all.Go(func() { f.talk(o.over) })
+		o.Begin(c, first)
 	}
 	return o, nil
 }
 
-func (f *oldFlow) talk(over <-chan struct{}) {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-over:
-			return
-		case <-tick.C:
-		}
-		begun := time.Now()
-		err := ask(f.Conn, patience)
-		f.mu.Lock()
-		if err != nil {
-			f.waits.lost++
-		} else {
-			f.waits.all = append(f.waits.all, time.Since(begun))
-		}
-		f.mu.Unlock()
-		if err != nil {
-			return
-		}
-	}
-}
-
-// ask sends some bytes and wants them back.
-func ask(c net.Conn, within time.Duration) error {
-	c.SetDeadline(time.Now().Add(within))
-	return echo.Ask(c, []byte("a question of sixty-four bytes, which an echo answers just so.\r\n"))
-}
-
-// mark forgets what was before.
-func (o *oldFlows) mark() {
-	for _, f := range o.conns {
-		f.mu.Lock()
-		f.waits = waits{}
-		f.mu.Unlock()
-	}
-}
-
-// read returns what was since then.
-func (o *oldFlows) read() (secure, plain waits) {
-	for _, f := range o.conns {
+// read returns what old flows have seen since the mark.
+func read(o *world.Talkers) (secure, plain waits) {
+	for i, t := range o.All {
 		to := &plain
-		if f.secure {
+		if i%2 == 0 {
 			to = &secure
 		}
-		f.mu.Lock()
-		to.lost += f.waits.lost
-		to.all = append(to.all, f.waits.all...)
-		f.mu.Unlock()
+		if err, _ := t.Ended(); err != nil {
+			to.lost++
+		}
+		took, _ := t.Measured()
+		to.all = append(to.all, took...)
 	}
 	return secure, plain
 }
 
-func (o *oldFlows) end() {
-	close(o.over)
-	o.all.Wait()
-	for _, f := range o.conns {
-		f.Close()
-	}
-}
-
 // newClients starts a client with TLS every 20 ms. The function that it returns waits for the last one.
 func (s *stress) newClients(r *relay) (end func() waits) {
-	over := make(chan struct{})
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	var w waits
-	config := s.trusting()
-	all.Go(func() {
-		echo.Every(20*time.Millisecond, over, func() {
-			begun := time.Now()
-			err := once(r.secure, config)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				w.lost++
-			} else {
-				w.all = append(w.all, time.Since(begun))
-			}
-		})
-	})
+	n := &world.Newcomers{Dial: dialTLS(r.secure, s.trusting()), Within: within, Size: questionSize - world.MessageHead}
+	n.Begin(20 * time.Millisecond)
 	return func() waits {
-		close(over)
-		all.Wait()
-		return w
+		n.Stop()
+		c, took := n.Read(0)
+		return waits{lost: c.Tried - c.Served, all: took}
 	}
 }
 
-// once is a client that wants an answer within 10 s.
+// within is how long a client waits for its answer.
+const within = 10 * time.Second
+
+func dialTLS(addr string, config *tls.Config) func(by time.Time) (net.Conn, error) {
+	return func(by time.Time) (net.Conn, error) {
+		return tls.DialWithDialer(&net.Dialer{Deadline: by}, "tcp", addr, config)
+	}
+}
+
+// ask sends a question and wants the answer.
+func ask(c net.Conn, within time.Duration) error {
+	c.SetDeadline(time.Now().Add(within))
+	return world.Ask(c, world.NextNumber(), questionSize-world.MessageHead)
+}
+
+// once is a client that wants an answer in time.
 func once(addr string, config *tls.Config) error {
-	const within = 10 * time.Second
-	c, err := tls.DialWithDialer(&net.Dialer{Timeout: within}, "tcp", addr, config)
+	c, err := dialTLS(addr, config)(time.Now().Add(within))
 	if err != nil {
 		return err
 	}

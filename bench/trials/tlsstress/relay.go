@@ -6,20 +6,20 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/certs"
-	"github.com/penstock/penstock/bench/internal/echo"
 	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/trial"
+	"github.com/penstock/penstock/bench/internal/world"
 	"github.com/penstock/penstock/internal/testport"
 )
 
@@ -35,6 +35,7 @@ type relay struct {
 	upstream  net.Listener
 	stop      func() (printed string)
 	cert, key string
+	wrong     atomic.Int64 // messages at the upstream
 }
 
 // config returns the command line of a relay and its configuration.
@@ -104,7 +105,7 @@ func (s *stress) start(name, cert, key string) (r *relay, err error) {
 	if r.upstream, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return nil, err
 	}
-	go echo.Serve(r.upstream, func(c net.Conn) { io.Copy(c, struct{ io.Reader }{c}) })
+	go world.ServeAnswers(r.upstream, &r.wrong)
 	var releases []func()
 	for _, addr := range []*string{&r.secure, &r.plain, &r.guarded} {
 		port, release, err := testport.Reserve()
@@ -185,6 +186,14 @@ func (r *relay) use() (u use, err error) {
 func (r *relay) metric(name string) (int, error) {
 	m, err := r.Metrics()
 	return int(m.Total(name)), err
+}
+
+// intact returns an error if the upstream got what no client has sent.
+func (r *relay) intact() error {
+	if n := r.wrong.Load(); n > 0 {
+		return fmt.Errorf("%d messages were wrong at the upstream", n)
+	}
+	return nil
 }
 
 // hangUp makes penstock reload its configuration.

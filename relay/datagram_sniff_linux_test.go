@@ -526,3 +526,44 @@ func TestDatagramSniffOutlivesProcess(t *testing.T) {
 	}
 	p.ask("close")
 }
+
+// TestDatagramSniffCosts: the time that the hook takes for a later datagram of a client counts as time of new flows, too, and adds
+// up over the clients of a turn.
+func TestDatagramSniffCosts(t *testing.T) {
+	r := newDatagramRig(t, Config{Loops: 1})
+	s := &sniffed{most: 1000, patience: time.Minute}
+	h := s.hooks(t)
+	sniff := h.Sniff
+	blocked, release := make(chan struct{}), make(chan struct{})
+	type cost struct{ before, took time.Duration }
+	costs := make(chan cost, 2)
+	h.Sniff = func(f *Flow, b []byte, last bool) (int, SniffNext) {
+		d := f.owner.(*datagrams)
+		switch string(b) {
+		case "wait":
+			close(blocked)
+			<-release
+		case "later":
+			c := cost{before: d.beginning}
+			for start := d.loop.Clock(); c.took == 0; {
+				c.took = d.loop.Clock() - start
+			}
+			costs <- c
+		}
+		return sniff(f, b, last)
+	}
+	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Hooks: h})
+	a, b, c := packetSocket(t, "udp4"), packetSocket(t, "udp4"), packetSocket(t, "udp4")
+	tellGram(t, a, l.Addr(), "first")
+	tellGram(t, b, l.Addr(), "first")
+	eventually(t, "both are read", func() bool { return r.dgramStats().Received == 2 })
+	tellGram(t, c, l.Addr(), "wait")
+	<-blocked
+	tellGram(t, a, l.Addr(), "later") // both are in the next batch
+	tellGram(t, b, l.Addr(), "later")
+	close(release)
+	first, second := <-costs, <-costs
+	if spent := second.before - first.before; spent < first.took {
+		t.Errorf("%v count for a hook that took %v", spent, first.took)
+	}
+}

@@ -309,6 +309,8 @@ var table = []rule{
 		"clienthello":                        public,
 		"quichello":                          public,
 		"relay":                              public,
+	}, tests: edges{
+		"cmd/penstock/internal/counts": "what outlives a reload is counted somewhere",
 	}},
 	{pkg: "cmd/penstock/internal/removal", code: edges{
 		"cmd/penstock/internal/spec":     shared,

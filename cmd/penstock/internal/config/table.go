@@ -6,8 +6,9 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// The table of keys, in files by subject: the keys below "limits" are in table_limits.go. The reader, defaults, messages, schema and reference derive from it; no
-// other code knows the name of a key.
+// The table of keys, in files by subject: the keys below "limits" are in table_limits.go. The
+// reader, defaults, messages, schema and reference derive from it; no other code knows the name
+// of a key.
 
 // file is a whole configuration before its references are resolved.
 type file struct {

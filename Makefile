@@ -49,6 +49,10 @@ check: ## every test and check: the targets below, in this order
 	printf -- '-- %s, after %d s\n' "$${failed:+failed:}$${failed:-all is well}" $$((SECONDS - start)); \
 	[ -z "$$failed" ]
 
+.PHONY: quick
+quick: ## for the one who edits: what can be known in under a minute; says what it leaves out
+	@.ci/quick
+
 .PHONY: lint
 lint: fmt vet staticcheck vulns tidy table ## formatting, vet, staticcheck, known vulnerabilities, go.mod files, imports, words and Markdown
 

@@ -3,6 +3,8 @@ package relay
 import (
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // TestEvictKeeps: a flow for which a place is wanted does not give up its own, whichever list it is on.
@@ -34,7 +36,7 @@ func TestEvictKeeps(t *testing.T) {
 			client := packetSocket(t, "udp4")
 			if c.mute {
 				tellGram(t, client, l.Addr(), "nobody answers")
-				eventually(t, "it is read", func() bool { return r.dgramStats().Received == 1 })
+				testwait.Until(t, "it is read", func() bool { return r.dgramStats().Received == 1 })
 			}
 			for range c.asks {
 				askGram(t, client, l.Addr(), "again")

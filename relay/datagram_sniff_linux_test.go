@@ -556,7 +556,7 @@ func TestDatagramSniffCosts(t *testing.T) {
 	a, b, c := packetSocket(t, "udp4"), packetSocket(t, "udp4"), packetSocket(t, "udp4")
 	tellGram(t, a, l.Addr(), "first")
 	tellGram(t, b, l.Addr(), "first")
-	eventually(t, "both are read", func() bool { return r.dgramStats().Received == 2 })
+	testwait.Until(t, "both are read", func() bool { return r.dgramStats().Received == 2 })
 	tellGram(t, c, l.Addr(), "wait")
 	<-blocked
 	tellGram(t, a, l.Addr(), "later") // both are in the next batch

@@ -161,7 +161,7 @@ func (w *writer) left(n int) {
 	}
 }
 
-// fallBack has the datagrams of a refused run sent one by one. When one of them has been
+// fallBack sends the datagrams of a refused run one by one. When one of them has been
 // sent, it is certain that the run was refused and not its datagrams.
 func (w *writer) fallBack(errno sys.Errno) {
 	e := &w.entries[w.sent]

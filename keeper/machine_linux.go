@@ -18,8 +18,8 @@ type port interface {
 	send(id int, p []byte, fds []int) sent
 	// signal sends a signal to a worker that has not been reaped.
 	signal(id int, sig syscall.Signal)
-	// close closes descriptors, which it copies, later: closing may block. closing returns how many may
-	// still be open.
+	// close closes descriptors on a goroutine, because closing may block. It copies fds. closing returns
+	// how many may still be open.
 	close(fds []int)
 	closing() int
 	// open opens the binary at a path; an empty one is that of the configuration.

@@ -170,7 +170,7 @@ func (d *datagrams) meet(p *datagramPort, in *sys.Vector) {
 	d.forwardTouched()
 	took := d.loop.Clock() - start
 	d.floodControl.Took(took)
-	d.beginning = before + took // which has that of show
+	d.beginning = before + took // took includes what show has added
 }
 
 // input returns the vector that batches are received with, which the ports of a family share.

@@ -69,7 +69,7 @@ func (d *datagrams) walkOnce(visit func(loop.Handler, uint32), after func()) {
 	d.loop.Walk(visit, after, wg)
 }
 
-// closePort has a port receive nothing more, once its flows have their own sockets.
+// closePort makes a port receive nothing more, once its flows have their own sockets.
 func (d *datagrams) closePort(p *datagramPort) {
 	if p.state != portGiving {
 		return

@@ -30,7 +30,7 @@ type flowOwner interface {
 	// too late for that.
 	limit(f *Flow) *pace
 
-	// encoder returns what encodes the bytes of a pair given to Relay; nil: nothing does.
+	// encoder returns what encodes the bytes of a pair given to Relay; nil: there is none.
 	encoder(f *Flow) func(*hold.Encoder)
 
 	// rate returns the bound on f's bandwidth in bytes a second; 0: there is none.

@@ -39,7 +39,7 @@ type Listener struct {
 type port interface {
 	// start makes the loop take clients.
 	start()
-	// stop takes the port back from the loop, and tells wg when it takes no clients any more.
+	// stop takes the port back from the loop, and calls wg.Done when the loop takes no more clients.
 	stop(why stopCause, wg *sync.WaitGroup)
 	// loop returns the index of the port's loop.
 	loop() int

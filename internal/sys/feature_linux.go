@@ -206,8 +206,8 @@ func tcpPair() (a, b int, err error) {
 	return a, b, nil
 }
 
-// pollIn reports how many of the one descriptor are readable within timeout
-// milliseconds. Signals that interrupt the wait start it again.
+// pollIn waits until fd is readable, for at most timeout milliseconds. It returns 1 if
+// fd is readable, and 0 if not. A signal starts the wait again.
 func pollIn(fd, timeout int) (int, error) {
 	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	for {

@@ -107,14 +107,14 @@ func BindShared(fd int, sa *Sockaddr) Errno {
 	return e
 }
 
-// ReceiveNothing has a UDP socket that is bound to a port receive nothing more: it is connected to its own
-// address, or if it has none to loopback. What it has received stays, and it can send to others. udp(7).
+// ReceiveNothing makes a UDP socket that is bound to a port receive nothing more: it connects the socket to its
+// own address, or if it has none to loopback. What it has received stays, and it can send to others. udp(7).
 func ReceiveNothing(fd int) Errno {
 	var sa Sockaddr
 	if e := LocalAddr(fd, &sa); e != 0 {
 		return e
 	}
-	SetInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1) // its own address may be one
+	SetInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1) // its own address may be a broadcast address
 	e := EINVAL
 	for _, ip := range []netip.Addr{sa.AddrPort().Addr(), netip.IPv6Loopback(), netip.AddrFrom4([4]byte{127, 0, 0, 1})} {
 		if ip.IsUnspecified() || sa.Family() == IPv4 && !ip.Is4() {

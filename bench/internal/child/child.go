@@ -67,7 +67,7 @@ func Command(word string, what any) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// Run runs a child to its end, and reads its result. It kills a child that takes longer than patience; 0: none does.
+// Run runs a child to its end, and reads its result. It kills a child that takes longer than patience; 0: no limit.
 func Run(cmd *exec.Cmd, patience time.Duration, result any) error {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

@@ -207,7 +207,7 @@ func (p *Process) Failed() error {
 	return nil
 }
 
-// Stop asks it to end, kills what is left of it after some time, and returns its exit code, and whether it had to be killed.
+// Stop asks the process to end, and kills what is left of it after patience. It returns the exit code, and whether it was killed.
 func (p *Process) Stop(patience time.Duration) (code int, killed bool) {
 	p.stopping()
 	if pid := p.First(); pid != 0 {

@@ -7,7 +7,8 @@ import (
 	"github.com/penstock/penstock/bench/internal/proc"
 )
 
-// Round runs this program again for one round, in a place, as a child whose part is word, and reads its result.
+// Round runs this program again for one round, as a child process in a place, and reads its result. word says which of the
+// program's parts the child runs.
 func Round(word string, what any, place proc.Place, result any) error {
 	return place.Run(func(*proc.Hosts) error {
 		cmd, err := child.Command(word, what)

@@ -47,7 +47,7 @@ type Sender struct {
 	waits    []time.Duration
 }
 
-// Begin has another client send. The channel is told once, of its first answer.
+// Begin makes another client send. The channel is told once, of its first answer.
 func (s *Senders) Begin(c net.Conn, first chan<- error) {
 	if s.stop == nil {
 		s.stop, s.from, s.moved = make(chan struct{}), make(map[uint64]netip.AddrPort), make(map[uint64]bool)

@@ -39,7 +39,7 @@ type Talker struct {
 	ended time.Time
 }
 
-// Begin has another client talk, and returns it. The channel is told once of how its first message went.
+// Begin makes another client talk, and returns it. The channel is told once of how its first message went.
 func (s *Talkers) Begin(c net.Conn, first chan<- error) *Talker {
 	if s.stop == nil {
 		s.stop = make(chan struct{})

@@ -16,7 +16,7 @@ import (
 type link struct {
 	ends    [2]*os.File
 	loss    atomic.Int64 // of a million packets
-	largest atomic.Int64 // a longer packet is lost, without an ICMP error; 0: none is
+	largest atomic.Int64 // a longer packet is lost, without an ICMP error; 0: no limit
 	lost    atomic.Int64
 }
 

@@ -42,7 +42,7 @@ type run struct {
 	short    bool
 	keep     bool
 	out      io.Writer
-	lines    io.Writer // gets each outcome as JSON at once, so that a run that is interrupted is not lost; nil: nobody does
+	lines    io.Writer // gets each outcome as JSON at once, so that a run that is interrupted is not lost; nil: discarded
 }
 
 func main() {

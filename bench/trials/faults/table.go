@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/bench/internal/report"
 )
 
-// sortOutcomes puts them in the order of kinds and relays.
+// sortOutcomes sorts outcomes by kind, and by relay within a kind.
 func sortOutcomes(all []*outcome) {
 	at := func(o *outcome) int {
 		return slices.IndexFunc(kinds, func(k *kind) bool { return k.name == o.Kind })*len(relays) + slices.IndexFunc(relays, func(r *relay) bool { return r.name == o.Relay })

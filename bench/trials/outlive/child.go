@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/testport"
 )
 
-// adopt has this process adopt those of relays that run in the background, so that all of them can be ended, and raises the limit of
+// adopt makes this process adopt those of relays that run in the background, so that all of them can be ended, and raises the limit of
 // open files.
 func adopt(want uint64) (files int, err error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {

@@ -97,7 +97,7 @@ func (r *release) licenses(arch string) (licenses, error) {
 	return l, nil
 }
 
-// licenseText returns one text of all: each licence once, below the names of what is under it.
+// licenseText returns all licences as one text: each once, below the names of the modules that have it.
 func licenseText(texts map[string][]string) []byte {
 	type part struct{ names, text string }
 	var parts []part

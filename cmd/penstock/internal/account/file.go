@@ -38,7 +38,7 @@ type file struct {
 	name    string // empty for a standard stream, which is never closed
 	mode    fs.FileMode
 	format  formatter
-	ask     func(path string) (*os.File, error) // opens what this process may not open; nil: nobody does
+	ask     func(path string) (*os.File, error) // opens what this process may not open; nil: opening it fails
 	midLine bool                                // the last write ended in the middle of a line
 	retryAt time.Time                           // without a file: when it is tried to open it again
 	lastErr error                               // why it could not be opened

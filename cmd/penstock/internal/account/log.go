@@ -93,7 +93,7 @@ func (s LogStats) Dropped() int64 { return s.Overflowed + s.Failed }
 
 // Opening says how the file of an access log is opened.
 type Opening struct {
-	// Ask opens a file to append to that this process may not open; nil: nobody does.
+	// Ask opens a file to append to that this process may not open; nil: opening it fails.
 	Ask func(path string) (*os.File, error)
 	// Retry makes Open try again later, as with a syslog server, where the file cannot be opened, which otherwise is an error. Records
 	// are dropped and counted until then.

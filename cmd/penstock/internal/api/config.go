@@ -62,7 +62,7 @@ type Diff struct {
 	Changes []Change `json:"changes"`
 	Flows   int64    `json:"flows"`   // open flows that end or drain
 	Restart bool     `json:"restart"` // some changes need a restart, and were not applied
-	// NewWorker tells that another worker takes over to apply some changes. Open flows continue, except for TLSFlows.
+	// NewWorker reports that another worker takes over to apply some changes. Open flows continue, except for TLSFlows.
 	NewWorker bool `json:"new_worker,omitempty"`
 	// TLSFlows are the open flows that end when another worker takes over: see Resources.TLSFlows.
 	TLSFlows int64 `json:"tls_flows,omitempty"`
@@ -76,6 +76,6 @@ type Change struct {
 	Fields  []string `json:"fields,omitempty"`
 	Flows   int64    `json:"flows"` // open flows that end or drain
 	Restart bool     `json:"restart,omitempty"`
-	// NewWorker tells that another worker applies the change.
+	// NewWorker reports that another worker applies the change.
 	NewWorker bool `json:"new_worker,omitempty"`
 }

@@ -133,11 +133,11 @@ type Member struct {
 // Members is the answer to a change: all members with that name or address.
 type Members struct {
 	Members []Member `json:"members"`
-	// NewWorker tells that another worker takes over, which has the member at its new address; this one may not connect there. Open flows
+	// NewWorker reports that another worker takes over, which has the member at its new address; this one may not connect there. Open flows
 	// continue, except for TLSFlows.
 	NewWorker bool  `json:"new_worker,omitempty"`
 	TLSFlows  int64 `json:"tls_flows,omitempty"`
-	// NoneAvailable tells that after the change no member of the group takes new flows.
+	// NoneAvailable reports that after the change no member of the group takes new flows.
 	NoneAvailable bool `json:"none_available,omitempty"`
 }
 

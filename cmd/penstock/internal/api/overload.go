@@ -13,7 +13,7 @@ type OverloadResource struct {
 	Limit    int64   `json:"limit"`            // in the unit of the resource
 	Use      int64   `json:"use"`              // in the same unit
 	Pressure float64 `json:"pressure"`         // Use by Limit, or the greatest of several such ratios
-	Source   string  `json:"source,omitempty"` // where the limit is from
+	Source   string  `json:"source,omitempty"` // where the limit comes from
 	Error    string  `json:"error,omitempty"`  // why Limit or Use are not exact
 }
 

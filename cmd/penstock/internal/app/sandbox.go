@@ -179,7 +179,7 @@ func withoutReplacement(err error) error {
 		"a restart of the service; or keeper: {}, with which another worker takes over when a reload needs more; or sandbox: {mode: off}")
 }
 
-// reloadFailed remembers and tells that a reload failed.
+// reloadFailed remembers and logs that a reload failed.
 func (d *daemon) reloadFailed(by string, problem *api.Problem) {
 	d.reloads.mu.Lock()
 	defer d.reloads.mu.Unlock()

@@ -28,7 +28,7 @@ type Rule struct {
 // A Report takes what an All finds. A field is a pointer to a value of the configuration; messages tell where the file
 // sets it, or if it does not, where it sets one of the others.
 type Report struct {
-	// Open opens a file that this process may not open itself: see Source. nil: nobody does.
+	// Open opens a file that this process may not open itself: see Source. nil: opening it fails.
 	Open func(path string) (*os.File, error)
 	r    *reader
 }

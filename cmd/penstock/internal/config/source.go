@@ -32,7 +32,7 @@ type Source struct {
 	NoTokens bool
 	// Node becomes the Node of each configuration.
 	Node spec.Node
-	// Open opens a file, or a folder to be listed, that this process may not open itself. nil: nobody does.
+	// Open opens a file, or a folder to be listed, that this process may not open itself. nil: opening it fails.
 	Open func(path string) (*os.File, error)
 
 	mu     sync.Mutex

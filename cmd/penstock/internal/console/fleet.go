@@ -168,7 +168,7 @@ type fleetView struct {
 	now     time.Time
 	version int64  // the newest that a relay runs, or that is published for all; 0: there is none
 	canary  int64  // the version that some relays try; 0: none
-	trial   string // who has them try it; empty: nobody
+	trial   string // who makes them try it; empty: nobody
 	problem string // why what is published cannot be read
 	hash    string // that most relays run
 }

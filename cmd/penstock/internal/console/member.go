@@ -69,7 +69,7 @@ func (c *MemberFlags) change(stdout, stderr *os.File, change api.MemberChange) i
 	})
 }
 
-// tellNone tells that a change has left the group without a member that takes new flows.
+// tellNone warns that a change has left the group without a member that takes new flows.
 func (c *MemberFlags) tellNone(w io.Writer, m api.Members) {
 	if m.NoneAvailable {
 		fmt.Fprintf(w, "%s: no member takes new flows now: they are refused, or wait if the group has a queue\n", printable(c.Member.group))

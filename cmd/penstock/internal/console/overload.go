@@ -58,7 +58,7 @@ func actsOn(o *api.Overload, resource string) bool {
 	return false
 }
 
-// overloadLine returns what is short as a line of the overview; nil: nothing is.
+// overloadLine returns what is short as a line of the overview; nil: nothing is short.
 func overloadLine(o *api.Overload) line {
 	var parts []string
 	style := warn

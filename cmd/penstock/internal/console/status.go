@@ -196,7 +196,7 @@ func pathTable(paths []api.PathCount) *table {
 	return t
 }
 
-// differ returns that a number of members differ.
+// differ returns the text for a number of members that differ.
 func differ(n int) string {
 	if n == 1 {
 		return "1 member differs"

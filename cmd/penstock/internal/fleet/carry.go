@@ -61,7 +61,7 @@ func (c *carrier) apply(ch etcd.Change) {
 		case ok && name == drainName:
 			drained = true
 			o, err := ParseDrain(kv.Value)
-			if err != nil { // somebody wants it, but does not say so well
+			if err != nil { // somebody wants it, but the order is malformed
 				c.p.cfg.Tell(slog.LevelWarn, "an order to drain is invalid, and is obeyed", err)
 			}
 			c.setDrain(&o)

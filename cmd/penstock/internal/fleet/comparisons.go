@@ -12,7 +12,7 @@ type selection struct {
 	gone      bool     // the version has none of these
 }
 
-// counted returns what a relay has counted of a selection.
+// counted returns what a relay has counted for the flows of a selection.
 func (s selection) counted(r *Report) (sum Served) {
 	switch {
 	case s.listeners == nil && r.Served != nil:

@@ -8,10 +8,10 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// The margins of shares, by what they are of.
+// How much a share of flows may grow, by what it is a share of.
 const (
 	marginFaults = 0.05
-	marginKinds  = 0.30 // of flows by their bytes, or by the time until the first one: clients differ
+	marginKinds  = 0.30 // of flows with so many bytes, or so long until the first one: clients differ
 )
 
 // A criterion is a share of flows that should not grow.

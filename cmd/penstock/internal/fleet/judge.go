@@ -36,7 +36,7 @@ type Progress struct {
 type sighting struct {
 	Report
 	mod    int64         // its revision
-	silent time.Duration // for how long it has not changed, by the clock of whoever looks
+	silent time.Duration // for how long it has not changed, by the clock of the observer
 }
 
 // A moment is where a trial stands when it is judged.

@@ -87,7 +87,7 @@ func (o *Operator) Nodes(ctx context.Context) ([]Node, error) {
 	return list, nil
 }
 
-// Present reports whether the relay is: without a report it is not.
+// Present reports whether the relay has sent a report.
 func (n *Node) Present() bool { return !n.At.IsZero() || n.Error != "" }
 
 // Healthy reports whether the relay takes flows and has the configuration that it should have.

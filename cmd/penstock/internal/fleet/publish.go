@@ -12,7 +12,7 @@ import (
 
 // A State is what is published, at one moment.
 type State struct {
-	Current Current // without a version: nothing is
+	Current Current // without a version: nothing is published
 	Canary  *Canary // nil: none
 	Problem error   // why KEY/config cannot be read, although it is there
 
@@ -98,7 +98,7 @@ type Draft struct {
 	// EndCanary ends a canary that is out, instead of refusing to publish.
 	EndCanary bool
 
-	again int64 // the version that has this text, of a rollback
+	again int64 // of a rollback: the earlier version, which has the same text
 }
 
 // maxLead is how far a relay may be ahead of what is published: one that reports any number must not use them up.

@@ -26,7 +26,7 @@ type Accounting struct {
 	flowLog    atomic.Pointer[account.Log]
 	recent     atomic.Pointer[account.Recent] // nil: nobody can ask
 
-	// ask opens a log that this process may not open; nil: nobody does.
+	// ask opens a log that this process may not open; nil: opening it fails.
 	ask func(path string) (*os.File, error)
 
 	mu           sync.Mutex // serializes changes
@@ -35,7 +35,7 @@ type Accounting struct {
 }
 
 // NewAccounting returns the counters, and logs that are not open yet. logDropped returns the number of lines of log that were
-// dropped; ask opens a log that this process may not open; nil: nobody does.
+// dropped; ask opens a log that this process may not open; nil: opening it fails.
 func NewAccounting(log *slog.Logger, logDropped func() int64, counters *account.Counters, v *saved.Values, ask func(path string) (*os.File, error)) *Accounting {
 	b := &Accounting{counters: counters, values: v, log: log, logDropped: logDropped, ask: ask, loggedFlows: account.LogNone}
 	b.progress = account.Progress{Taken: v.Word("access-log.taken"), Done: v.Word("access-log.done"), Dropped: v.Word("access-log.dropped")}

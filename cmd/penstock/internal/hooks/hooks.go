@@ -290,7 +290,7 @@ func (h *Hooks) upstream(f *relay.Flow, attempt int) *relay.Addr {
 		p.lease.Skip()
 		m, reason = h.pick(f, p)
 	}
-	if looping != nil && m == nil && reason != spec.ReasonNone && attempt == 0 { // after an attempt, that failed, and not the loop
+	if looping != nil && m == nil && reason != spec.ReasonNone && attempt == 0 { // after an attempt, the reason is what failed, not the loop
 		p.member.Store(looping)
 		reason = spec.ReasonLoop
 	}

@@ -38,7 +38,7 @@ func proxyHeader(f *relay.Flow, p *State, to *spec.Dial) []byte {
 	}
 	b, err := header.Append(nil)
 	if err != nil {
-		b, _ = (&admit.Header{Version: to.Proxy, Local: true}).Append(nil) // too long with its TLVs
+		b, _ = (&admit.Header{Version: to.Proxy, Local: true}).Append(nil) // with its TLVs the header was too long
 	}
 	return b
 }

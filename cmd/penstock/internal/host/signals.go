@@ -17,7 +17,7 @@ type Signals struct {
 	Upgrade chan os.Signal // SIGUSR2, which is for the keeper
 }
 
-// NotifySignals has this process receive its signals, until Close is called.
+// NotifySignals makes this process receive its signals, until Close is called.
 func NotifySignals() Signals {
 	s := Signals{make(chan os.Signal, 2), make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan os.Signal, 1)}
 	signal.Notify(s.End, os.Interrupt, syscall.SIGTERM)

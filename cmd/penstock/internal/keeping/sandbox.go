@@ -51,7 +51,7 @@ func (k *Link) Trusts() bool {
 	return k.First() || k.held != nil || !k.MayAsk() || k.before != nil && k.before.Mode == ModeOff
 }
 
-// EnterBefore has this process enter the sandbox of the worker before, for good. It does nothing if that had none, or if it has entered.
+// EnterBefore makes this process enter the sandbox of the worker before, for good. It does nothing if that had none, or if it has entered.
 func (k *Link) EnterBefore() error {
 	if k.Trusts() {
 		return nil
@@ -79,7 +79,7 @@ func (k *Link) SandboxBefore() *sandboxneeds.Held { return k.held }
 // InSandboxBefore reports whether this process is in the sandbox of the worker before.
 func (k *Link) InSandboxBefore() bool { return k.held != nil }
 
-// EnterSandbox has this process enter a sandbox.
+// EnterSandbox makes this process enter a sandbox.
 func EnterSandbox(p sandbox.Policy) (*sandboxneeds.Held, error) {
 	// With cgo, the C library would load code for some lookups, which is refused then.
 	net.DefaultResolver.PreferGo = true

@@ -44,7 +44,7 @@ type Table struct {
 	byIdentity      []int32 // routes with a condition on the names of clients, and no other one
 
 	defaultRoute *spec.Route
-	secured      *Table // of clients whose TLS was terminated; nil: none is
+	secured      *Table // for clients whose TLS is terminated; nil: there are none
 	terminates   bool   // TLS is terminated, but for routes that pass it
 	identities   bool   // it is the table of those
 }

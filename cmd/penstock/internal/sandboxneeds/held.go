@@ -12,7 +12,7 @@ type Held struct {
 	Had uint64
 }
 
-// Missing returns those of the needs that the process has given up. bound reports whether a port is bound already; nil: none is.
+// Missing returns those of the needs that the process has given up. bound reports whether a port is bound already; nil: no port is.
 func (h *Held) Missing(n Needs, bound func(Need) bool) (missing Needs) {
 	for _, a := range n {
 		if !h.allows(a) && (bound == nil || !bound(a)) {

@@ -27,7 +27,7 @@ type When uint8
 const (
 	Now         When = iota
 	ByKeeper         // now; the keeper is told
-	NextWorker       // when another worker takes over, which a reload has it do; without a keeper as NextService
+	NextWorker       // when another worker takes over, which a reload causes; without a keeper as NextService
 	NextService      // at the next start of the service
 )
 

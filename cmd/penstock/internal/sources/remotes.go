@@ -29,7 +29,7 @@ type Before interface {
 	Layers() map[string]spec.Layer
 	// Trusted reports whether these may be used at once.
 	Trusted() bool
-	// Enter has this process enter that worker's sandbox, for good: what it has left may be used then.
+	// Enter makes this process enter that worker's sandbox, for good: what it has left may be used then.
 	Enter() error
 	// Status tells the service manager what this process waits for.
 	Status(text string)

@@ -117,7 +117,7 @@ type Admin struct {
 	Listen    []Endpoint // none: no admin listener
 	Mode      uint32     // permissions of Unix sockets
 	Token     string     // on TCP: required for everything
-	ReadToken string     // on TCP: sufficient for reading; empty: none is
+	ReadToken string     // on TCP: sufficient for reading; empty: there is none
 	// TokenFiles are the files of both, with absolute paths.
 	TokenFiles [2]string
 }

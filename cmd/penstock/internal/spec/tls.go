@@ -38,7 +38,7 @@ const PostgreSQL = "postgresql"
 // StartTLS configures a listener whose clients ask for TLS before it begins; zero: TLS begins at once.
 type StartTLS struct {
 	Protocol string
-	Clear    string // what happens to what is in the clear: refuse; cancel (only requests to cancel go on); allow
+	Clear    string // what happens to a client without TLS: refuse; cancel (only its requests to cancel pass); allow
 }
 
 // A Certificate names files with a certificate and its key, or a folder of them. Paths are absolute.

@@ -97,7 +97,7 @@ func Golden(t *testing.T, r *convert.Reader) {
 	}
 }
 
-// Valid wants a result that Penstock reads without an error.
+// Valid fails the test unless Penstock reads the result without an error.
 func Valid(t testing.TB, name string, r *convert.Result) {
 	t.Helper()
 	if _, err := config.Parse(name, r.YAML); err != nil {
@@ -108,7 +108,7 @@ func Valid(t testing.TB, name string, r *convert.Result) {
 // warned are warnings that a converted file may cause: the original has the same flaw.
 var warned = []string{"every member is drained", "checks have no client to connect from", "shorter than connect", "are refused if the member chooses what the group again offers"}
 
-// NoWarnings wants a result of which check does not warn.
+// NoWarnings fails the test if penstock check would warn about the result.
 func NoWarnings(t testing.TB, r *convert.Result) {
 	t.Helper()
 	// A text in a registry is one that is in no file.

@@ -73,7 +73,7 @@ func (m *Member) eject(err error) {
 	m.endEjectionAfter(d)
 }
 
-// endEjectionAfter ends the member's ejection later. The caller holds the Set's lock.
+// endEjectionAfter ends the member's ejection after d. The caller holds the Set's lock.
 func (m *Member) endEjectionAfter(d time.Duration) {
 	m.ejectTimer = m.group.set.after(d, func(now time.Time) {
 		m.ejected = false

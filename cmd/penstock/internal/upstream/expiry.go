@@ -7,7 +7,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// A CertificateEvent tells that the certificate of a member has expired or soon will.
+// A CertificateEvent reports that the certificate of a member has expired or soon will.
 type CertificateEvent struct {
 	Group   string
 	Member  string // the first that showed it
@@ -21,7 +21,7 @@ var nearEnds = [...]time.Duration{30 * 24 * time.Hour, 7 * 24 * time.Hour, 24 * 
 // maxExpiring bounds the certificates of a group that are remembered as told.
 const maxExpiring = 4096
 
-// tellExpiry tells that the member's certificate ends, unless that was told of the same certificate of the group. The caller holds the Set's
+// tellExpiry reports that the member's certificate ends, unless it has reported that of the same certificate of the group. The caller holds the Set's
 // lock.
 func (m *Member) tellExpiry(now time.Time) {
 	g, at := m.group, m.health.expires

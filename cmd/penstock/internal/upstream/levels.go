@@ -13,7 +13,7 @@ import (
 type level struct {
 	backup   bool
 	priority int
-	members  int // in whatever state
+	members  int // in any state
 	tally    levelTally
 	panics   bool
 	head     *level     // that this one is a part of: itself, unless there are too many

@@ -29,7 +29,7 @@ type memberChanges struct {
 	moved   map[string]move        // by name
 }
 
-// A move is another address of a member of the file.
+// A move gives a member of the file another address.
 type move struct{ file, to spec.Endpoint }
 
 // nameOf returns the name of a configured member.

@@ -41,7 +41,7 @@ type Options struct {
 	// Discoverer returns the Discoverer of a lookup; nil: [DNS] with the system's resolver.
 	Discoverer func(spec.Discover) Discoverer
 
-	// Explain says more of an error of a check or a lookup; nil: nobody does.
+	// Explain says more of an error of a check or a lookup; nil: the error is shown as it is.
 	Explain func(error) error
 	// Permit reports whether this process may connect to an address; nil: to all. Members that operators of the process before have added
 	// there, or moved there, are left to the next one.

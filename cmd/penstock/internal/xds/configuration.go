@@ -122,7 +122,7 @@ func (f *Configuration) handle(r *ads.Response) error {
 			return errors.New(o.tooMany(r.URL)) // Follow has said so, to no avail
 		}
 		o.bytes += len(res.Value) - len(had.Value)
-		res.Value = bytes.Clone(res.Value) // the message goes
+		res.Value = bytes.Clone(res.Value) // so that the message can be freed
 		o.byName[res.Name] = res
 	}
 	for _, name := range r.Removed {

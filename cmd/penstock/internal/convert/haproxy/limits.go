@@ -60,7 +60,7 @@ func counterOf(name, converters, method string, values []string) (*counter, bool
 	}
 	switch {
 	case len(values) == 2 && (values[0] == "gt" || values[0] == "ge"):
-	case len(values) == 1 && strings.HasSuffix(values[0], ":"): // 10: is ge 10
+	case len(values) == 1 && strings.HasSuffix(values[0], ":"): // "10:" means "ge 10"
 		values = []string{"ge", strings.TrimSuffix(values[0], ":")}
 	default:
 		return nil, false

@@ -408,3 +408,6 @@ func (w *World) CloseUpstreams() {
 	w.upstreams.Wait()
 	os.RemoveAll(w.dir)
 }
+
+// Try makes one new client at a place, which must be served.
+func (w *World) Try(p *Place) { w.run(w.make(newcomer, p)) }

@@ -75,7 +75,7 @@ func compare(args []string) error {
 			s.loads[i].base = rows[i].commit
 		}
 		newBin := filepath.Join(dir, "penstock-new")
-		if err := peer.Build("", newBin); err != nil {
+		if err := peer.Build("", newBin, nil); err != nil {
 			return nil, err
 		}
 		peers := []peer.Peer{peer.Penstock(newName, "this checkout", newBin)}
@@ -113,7 +113,7 @@ func buildCommit(dir, commit string) (peer.Peer, error) {
 	if err := checkOut(hash, tree); err != nil {
 		return peer.Peer{}, err
 	}
-	return peer.Penstock(commit, hash, bin), peer.Build(tree, bin)
+	return peer.Penstock(commit, hash, bin), peer.Build(tree, bin, nil)
 }
 
 // checkOut writes the files of a commit into a separate folder, and leaves the repository

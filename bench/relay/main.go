@@ -107,7 +107,7 @@ func measure(args []string) error {
 	return s.start(func(dir string) ([]peer.Peer, error) {
 		bin := peer.Binaries{Self: s.Self, Envoy: peer.FindEnvoy(), Penstock: filepath.Join(dir, "penstock"), Floor: filepath.Join(dir, "floor")}
 		if strings.Contains(*names, "penstock") || strings.Contains(*names, "stages") {
-			if err := peer.Build("", bin.Penstock); err != nil {
+			if err := peer.Build("", bin.Penstock, nil); err != nil {
 				return nil, err
 			}
 		}

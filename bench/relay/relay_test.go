@@ -43,7 +43,7 @@ func newBench(t *testing.T, peers, loads string) (*bench, *bytes.Buffer) {
 	t.Cleanup(end)
 	b.report = b.tableAndVerdicts
 	daemon := filepath.Join(b.Dir, "penstock")
-	if err := peer.Build("", daemon); err != nil {
+	if err := peer.Build("", daemon, nil); err != nil {
 		t.Fatal(err)
 	}
 	floor := filepath.Join(b.Dir, "floor")

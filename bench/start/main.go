@@ -53,7 +53,7 @@ func run() error {
 	if *bin == "" {
 		*bin = filepath.Join(dir, "penstock")
 		os.Setenv("CGO_ENABLED", "0") // of go build
-		if err := peer.Build("", *bin); err != nil {
+		if err := peer.Build("", *bin, nil); err != nil {
 			return err
 		}
 	}

@@ -68,7 +68,7 @@ func measure(args []string) (err error) {
 		return err
 	}
 	if *penstock == "" && strings.Contains(*relays, ours) {
-		if err := peer.Build("", bin.Penstock); err != nil {
+		if err := peer.Build("", bin.Penstock, nil); err != nil {
 			return err
 		}
 	}

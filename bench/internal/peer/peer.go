@@ -153,10 +153,10 @@ func Describe(w io.Writer, peers []Peer) error {
 	return nil
 }
 
-// Build builds the daemon of the checkout in a folder, "" for this one, with further flags of go build.
-func Build(checkout, to string, flags ...string) error {
+// Build builds the daemon of the checkout in a folder, "" for this one, with further variables of the environment and flags of go build.
+func Build(checkout, to string, env []string, flags ...string) error {
 	cmd := exec.Command("go", append(append([]string{"build", "-o", to}, flags...), "github.com/penstock/penstock/cmd/penstock")...)
-	cmd.Dir = checkout
+	cmd.Dir, cmd.Env = checkout, append(os.Environ(), env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build penstock: %w\n%s", err, out)
 	}

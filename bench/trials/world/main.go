@@ -53,6 +53,7 @@ func main() {
 }
 
 func (s *settings) run() error {
+	s.BuildEnv = trial.Released
 	end, err := s.Begin(100_000)
 	if err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"reflect"
 	"testing"
 	"time"
@@ -49,8 +48,8 @@ func TestEachEvent(t *testing.T) {
 	if testnet.RaceEnabled {
 		t.Skip("under the race detector: chaos runs the same load")
 	}
-	binary := filepath.Join(t.TempDir(), "penstock")
-	if err := trial.Build(binary); err != nil {
+	binary, err := trial.Penstock("", t.TempDir(), trial.Released...)
+	if err != nil {
 		t.Fatal(err)
 	}
 	dir, err := os.MkdirTemp("", "world") // short: Unix sockets are in it

@@ -162,6 +162,9 @@ var table = []rule{
 		"internal/sys":          "it replaces system calls by ones that fail and count",
 		"golang.org/x/sys/unix": "the numbers of the system calls that another process makes",
 	}},
+	{pkg: "internal/simkernel", code: edges{
+		"internal/sys": "it stands in for the kernel",
+	}},
 	{pkg: "internal/testcost"},
 	{pkg: "internal/testattack", code: edges{
 		"golang.org/x/sys/unix": "the numbers of system calls",
@@ -560,6 +563,7 @@ var testsOfAll = map[string]edges{
 		"internal/testwait":   waits,
 		"internal/testnet":    forTests,
 		"internal/testkernel": "system calls that count and fail",
+		"internal/simkernel":  "an engine in a kernel that is simulated",
 		"internal/testcost":   "what everything costs, in one table",
 	},
 	"cmd/penstock": {
@@ -596,7 +600,7 @@ var freeModules = map[string]edges{
 }
 
 // testOnly are the packages that no code imports except for each other's.
-var testOnly = []string{"internal/testnet", "internal/testwait", "internal/testport", "internal/testkernel", "internal/testcost", "internal/archtest", "cmd/penstock/internal/testfleet", "cmd/penstock/internal/testcerts", "cmd/penstock/internal/testconvert"}
+var testOnly = []string{"internal/testnet", "internal/testwait", "internal/testport", "internal/testkernel", "internal/simkernel", "internal/testcost", "internal/archtest", "cmd/penstock/internal/testfleet", "cmd/penstock/internal/testcerts", "cmd/penstock/internal/testconvert"}
 
 // sharedTypes are the packages that all packages of the daemon may import. Only app may import the
 // others.

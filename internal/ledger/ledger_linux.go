@@ -29,6 +29,8 @@ type Config struct {
 	// Arena is the size of all blocks in bytes; 0: 16 GiB, which is the maximum. Neither it nor Slots
 	// cost memory before they are used.
 	Arena int64
+	// Made is when the ledger is made, on CLOCK_MONOTONIC; 0: now.
+	Made int64
 }
 
 // Create makes an empty ledger. On a 32-bit system its error is [errors.ErrUnsupported].
@@ -46,7 +48,10 @@ func Create(cfg Config) (*Ledger, error) {
 		return nil, fmt.Errorf("ledger: %w", sys.EINVAL)
 	}
 	h := layout(cfg.Loop, cfg.Slots, (cfg.Arena+MaxBlock-1)&^(MaxBlock-1))
-	h.made, h.madeWall = uint64(sys.MonotonicNow()), uint64(time.Now().UnixNano())
+	if cfg.Made == 0 {
+		cfg.Made = sys.MonotonicNow()
+	}
+	h.made, h.madeWall = uint64(cfg.Made), uint64(time.Now().UnixNano())
 	fd, e := sys.Memfd("penstock-ledger", int64(h.fileBytes))
 	if e != 0 {
 		return nil, fmt.Errorf("memfd_create: %w", e)

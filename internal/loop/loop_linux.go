@@ -163,22 +163,33 @@ func (l *Loop) Run() {
 		panic("relay: a hook has called runtime.Goexit, as FailNow of package testing does; without its goroutine the event loop cannot go on")
 	}()
 	for !l.Closing {
-		n, all := l.wait()
-		l.Now = l.Clock()
-		for i := range n {
-			l.event(&l.events[i])
-		}
-		l.turnRequests()
-		l.turnWalks()
-		for _, h := range l.handlers {
-			if h.Turn() {
-				all = false
-			}
-		}
-		l.noteSeen(all)
-		l.timers()
-		l.endTurn()
+		l.turn()
 	}
+	l.end()
+	returns = true
+}
+
+// turn is one turn, with the wait in front of it.
+func (l *Loop) turn() {
+	n, all := l.wait()
+	l.Now = l.Clock()
+	for i := range n {
+		l.event(&l.events[i])
+	}
+	l.turnRequests()
+	l.turnWalks()
+	for _, h := range l.handlers {
+		if h.Turn() {
+			all = false
+		}
+	}
+	l.noteSeen(all)
+	l.timers()
+	l.endTurn()
+}
+
+// end ends a loop that is closing.
+func (l *Loop) end() {
 	l.requests = append(l.requests[l.nextRequest:], l.shutdown()...)
 	for i := range l.requests {
 		l.handle(&l.requests[i])
@@ -198,7 +209,6 @@ func (l *Loop) Run() {
 	}
 	l.Free()
 	close(l.Ended)
-	returns = true
 }
 
 // wait takes events from the kernel; all reports whether those are all that there

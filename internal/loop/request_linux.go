@@ -25,18 +25,21 @@ type mailbox struct {
 	reserved int       // requests that will certainly come
 	settled  sync.Cond // reserved is 0
 	shut     bool
-	wake     int // eventfd
+	stepper  *Stepper // nil: a goroutine runs the loop
+	wake     int      // eventfd
 }
 
 // Post puts a request in; false means that the loop has ended or is about to,
 // and will not read it.
 func (m *mailbox) Post(r Request) bool {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	if m.shut {
+		m.mu.Unlock()
 		return false
 	}
 	m.put(r)
+	m.mu.Unlock()
+	m.stepper.posted()
 	return true
 }
 
@@ -74,13 +77,14 @@ func (m *mailbox) Reserve() bool {
 // PostReserved puts in the request that Reserve made room for; nil: none comes.
 func (m *mailbox) PostReserved(r *Request) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	if r != nil {
 		m.put(*r)
 	}
 	if m.reserved--; m.reserved == 0 {
 		m.settled.Broadcast()
 	}
+	m.mu.Unlock()
+	m.stepper.posted()
 }
 
 // take returns the requests in the mailbox, which uses spare's memory from now on.

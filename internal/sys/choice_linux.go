@@ -65,7 +65,7 @@ func SetInterface(fd int, name string) Errno {
 
 // Interface returns the name of the device that the socket's packets must use, or "" if any may.
 // socket(7), SO_BINDTODEVICE.
-func Interface(fd int) (string, Errno) {
+func (Linux) Interface(fd int) (string, Errno) {
 	var b [unix.IFNAMSIZ]byte
 	n := uint32(len(b))
 	_, _, e := syscall.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_BINDTODEVICE,

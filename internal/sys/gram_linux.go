@@ -131,9 +131,9 @@ func ReceiveNothing(fd int) Errno {
 }
 
 // Connected reports whether a socket is connected.
-func Connected(fd int) bool {
+func Connected(k Sockets, fd int) bool {
 	var sa Sockaddr
-	return PeerAddr(fd, &sa) == 0
+	return k.PeerAddr(fd, &sa) == 0
 }
 
 // SetV6Only has an IPv6 socket that is not bound yet have nothing to do with IPv4. ipv6(7).

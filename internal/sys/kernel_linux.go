@@ -83,6 +83,10 @@ type Sockets interface {
 	SetOption(fd, level, name, value int) Errno
 	// Option reads an integer option. getsockopt(2).
 	Option(fd, level, name int) (int, Errno)
+	// Interface returns the name of the interface that a socket is bound to. socket(7), SO_BINDTODEVICE.
+	Interface(fd int) (string, Errno)
+	// SameSocket reports whether two descriptors are of one socket. socket(7), SO_COOKIE.
+	SameSocket(a, b int) bool
 	// CloseResets makes the next close of a TCP socket send RST instead of FIN, and drop what is unsent; or not, which is
 	// the default: close returns at once, and the kernel continues to deliver what is unsent. socket(7), SO_LINGER.
 	CloseResets(fd int, on bool) Errno

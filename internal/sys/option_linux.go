@@ -23,7 +23,12 @@ var (
 	TrafficClass      = Option{unix.SOL_IPV6, unix.IPV6_TCLASS}
 	Transparent       = Option{unix.SOL_IP, unix.IP_TRANSPARENT}
 	Transparent6      = Option{unix.SOL_IPV6, unix.IPV6_TRANSPARENT}
+	PendingError      = Option{unix.SOL_SOCKET, unix.SO_ERROR}
+	Domain            = Option{unix.SOL_SOCKET, unix.SO_DOMAIN} // a Family
 )
 
 // Get reads the option of a socket. getsockopt(2).
-func (o Option) Get(fd int) (int, Errno) { return GetInt(fd, o.level, o.name) }
+func (o Option) Get(k Sockets, fd int) (int, Errno) { return k.Option(fd, o.level, o.name) }
+
+// Is reports whether the option has this level and name.
+func (o Option) Is(level, name int) bool { return o == Option{level, name} }

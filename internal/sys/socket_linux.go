@@ -122,8 +122,8 @@ func SocketKind(fd int) (family Family, typ int, listening bool, errno Errno) {
 	return Family(f), t, l != 0, e
 }
 
-// SameSocket reports whether two descriptors are of one socket. socket(7), SO_COOKIE, Linux 4.12.
-func SameSocket(a, b int) bool {
+// SameSocket implements [Kernel]. Linux 4.12.
+func (Linux) SameSocket(a, b int) bool {
 	x, err := unix.GetsockoptUint64(a, unix.SOL_SOCKET, unix.SO_COOKIE)
 	if err != nil {
 		return false

@@ -1,0 +1,278 @@
+package simkernel
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// end is one end of a connection on one kernel: its descriptors, of which all but the first are duplicates.
+type end struct {
+	fds          []int
+	disconnected bool // the counters of the next connection begin anywhere
+}
+
+// kernelRun is a script on one of the kernels.
+type kernelRun struct {
+	k          sys.Kernel
+	ends       []end // 2i and 2i+1 are the ends of connection i
+	pipe       [2]int
+	epoll      int
+	listener   int
+	at         sys.Sockaddr
+	everything []int // descriptors
+}
+
+// errnos of which a script says what happened.
+func (r *kernelRun) must(t *testing.T, what string, e error) {
+	t.Helper()
+	if e != nil && e != sys.Errno(0) {
+		t.Fatalf("%T: %s: %v", r.k, what, e)
+	}
+}
+
+func newRun(t *testing.T, k sys.Kernel, connections int) *kernelRun {
+	r := &kernelRun{k: k}
+	var sa sys.Sockaddr
+	r.must(t, "address", sa.SetAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
+	var err error
+	r.listener, err = sys.Listen(k, &sa, true, false, 0, func(int) error { return nil })
+	r.must(t, "listen", err)
+	r.must(t, "local address", k.LocalAddr(r.listener, &r.at))
+	r.epoll, err = k.EpollCreate()
+	r.must(t, "epoll", err)
+	var e sys.Errno
+	r.pipe[0], r.pipe[1], _, e = k.Pipe(64 << 10)
+	r.must(t, "pipe", e)
+	r.everything = []int{r.listener, r.epoll, r.pipe[0], r.pipe[1]}
+	for range connections {
+		r.connect(t)
+	}
+	return r
+}
+
+const watched = sys.In | sys.Out | sys.RdHup | sys.Edge
+
+// connect makes one more connection, of which both ends are watched.
+func (r *kernelRun) connect(t *testing.T) {
+	a, e := r.k.Socket(sys.IPv4, false)
+	r.must(t, "socket", e)
+	if e := r.k.Connect(a, &r.at); e != sys.EINPROGRESS {
+		t.Fatalf("%T: connect: %v", r.k, e)
+	}
+	for !sys.Readable(r.k, r.listener) {
+		sleepShortly()
+	}
+	var from sys.Sockaddr
+	b, e := r.k.Accept(r.listener, &from)
+	r.must(t, "accept", e)
+	for _, fd := range []int{a, b} {
+		r.must(t, "watch", r.k.EpollAdd(r.epoll, fd, watched, uint64(len(r.ends))))
+		r.ends = append(r.ends, end{fds: []int{fd}})
+	}
+}
+
+func sleepShortly() { time.Sleep(50 * time.Microsecond) } // what Linux delivers takes a moment
+
+func (r *kernelRun) close() {
+	for _, e := range r.ends {
+		for _, fd := range e.fds {
+			r.k.Close(fd)
+		}
+	}
+	for _, fd := range r.everything {
+		r.k.Close(fd)
+	}
+}
+
+// step is one call of a script, the same on all kernels.
+type step struct {
+	op   int
+	end  int
+	n    int
+	data []byte
+}
+
+const (
+	opSend = iota
+	opRecv
+	opSpliceIn
+	opSpliceOut
+	opReadPipe
+	opShutdownWrite
+	opShutdownBoth
+	opClose
+	opDup
+	opDisconnect
+	opCloseResets
+	opError
+	opRewatch
+	opWait
+	opSendOne
+	opRecvOne
+	opLowat
+	opDiscard
+	ops
+)
+
+var opNames = [ops]string{"send", "recv", "splice in", "splice out", "read pipe", "shutdown write", "shutdown both", "close", "dup", "disconnect", "close resets", "error",
+	"rewatch", "wait", "send one", "recv one", "lowat", "discard"}
+
+func (s step) String() string { return fmt.Sprintf("%s(end %d, %d)", opNames[s.op], s.end, s.n) }
+
+// do makes a call and tells what came of it.
+func (r *kernelRun) do(s step) string {
+	fd := -1
+	if e := &r.ends[s.end]; len(e.fds) > 0 {
+		fd = e.fds[0]
+	} else if s.op != opWait && s.op != opReadPipe {
+		return "closed"
+	}
+	k := r.k
+	told := func(n int, e sys.Errno, b []byte) string {
+		if e != 0 {
+			return e.Error()
+		}
+		return fmt.Sprintf("%d %x", n, b[:min(n, len(b))])
+	}
+	b := make([]byte, s.n)
+	switch s.op {
+	case opSend:
+		n, e := k.Send(fd, s.data)
+		return told(n, e, nil)
+	case opRecv:
+		n, e := k.Recv(fd, b)
+		return told(n, e, b)
+	case opSendOne:
+		m := new(sys.Message)
+		n, e := k.SendOne(fd, m, s.data)
+		moved, ok := m.Moved()
+		return fmt.Sprint(told(n, e, nil), moved, ok)
+	case opRecvOne:
+		m := new(sys.Message)
+		n, e := k.RecvOne(fd, m, b)
+		moved, ok := m.Moved()
+		return fmt.Sprint(told(n, e, b), moved, ok)
+	case opDiscard:
+		n, e := k.Discard(fd, b, true)
+		return told(n, e, nil)
+	case opSpliceIn:
+		n, e := k.Splice(fd, r.pipe[1], s.n)
+		return told(n, e, nil)
+	case opSpliceOut:
+		n, e := k.Splice(r.pipe[0], fd, s.n)
+		return told(n, e, nil)
+	case opReadPipe:
+		n, e := k.ReadPipe(r.pipe[0], b)
+		return told(n, e, b)
+	case opShutdownWrite:
+		return k.ShutdownWrite(fd).Error()
+	case opShutdownBoth:
+		return k.ShutdownBoth(fd).Error()
+	case opDisconnect:
+		r.ends[s.end].disconnected = true
+		return k.Disconnect(fd).Error()
+	case opCloseResets:
+		return k.CloseResets(fd, s.n%2 == 0).Error()
+	case opError:
+		return sys.SockError(k, fd).Error()
+	case opLowat:
+		return k.RcvLowat(fd, 1+s.n).Error()
+	case opClose:
+		e := &r.ends[s.end]
+		last := len(e.fds) - 1
+		fd, e.fds = e.fds[last], e.fds[:last]
+		return k.Close(fd).Error()
+	case opDup:
+		next, e := k.Dup(fd)
+		if e == 0 {
+			r.ends[s.end].fds = append(r.ends[s.end].fds, next)
+		}
+		return e.Error()
+	case opRewatch:
+		return k.EpollMod(r.epoll, fd, watched, uint64(s.end)).Error()
+	case opWait:
+		evs := make([]sys.Event, 64)
+		n, e := k.EpollWait(r.epoll, evs, 0)
+		var all []string
+		for i := range n {
+			all = append(all, fmt.Sprintf("%d:%#x", sys.EventData(&evs[i]), evs[i].Events))
+		}
+		slices.Sort(all)
+		return e.Error() + " " + strings.Join(all, " ")
+	}
+	return "?"
+}
+
+// state is all that can be asked without a change.
+func (r *kernelRun) state() string {
+	var b strings.Builder
+	for i, e := range r.ends {
+		if len(e.fds) == 0 {
+			continue
+		}
+		fd := e.fds[0]
+		c, errno := r.k.TCPCounts(fd)
+		if e.disconnected {
+			c.Consumed, c.Written = 0, 0
+		}
+		in, _ := r.k.ReadQueued(fd)
+		fmt.Fprintf(&b, "end %d: poll %#x, counts %+v %v, %d to read; ", i, r.k.Poll(fd, sys.PollIn|sys.PollOut|sys.PollRdHup), c, errno, in)
+	}
+	n, e := r.k.ReadQueued(r.pipe[0])
+	fmt.Fprintf(&b, "pipe %d %v", n, e)
+	return b.String()
+}
+
+// runBoth runs a script on Linux and on a simulated kernel.
+func runBoth(t *testing.T, seed uint64) {
+	const connections = 2
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	real, simulated := newRun(t, sys.Linux{}, connections), newRun(t, New().NewProcess(), connections)
+	defer real.close()
+	defer simulated.close()
+	var script []string
+	agree := func(what func(r *kernelRun) string) {
+		t.Helper()
+		deadline := time.Now().Add(20 * time.Second)
+		for {
+			a, b := what(real), what(simulated)
+			if a == b {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("seed %d, after %s:\nLinux     %s\nsimulated %s", seed, strings.Join(script, ", "), a, b)
+			}
+			sleepShortly()
+		}
+	}
+	agree((*kernelRun).state)
+	for range 60 {
+		s := step{op: rnd.IntN(ops), end: rnd.IntN(2 * connections), n: 1 + rnd.IntN(3000)}
+		if s.op > opReadPipe && s.op < opError && rnd.IntN(3) > 0 {
+			s.op = rnd.IntN(opReadPipe) // so that connections live for a while
+		}
+		s.data = bytes.Repeat([]byte{byte(rnd.Uint32())}, s.n)
+		script = append(script, s.String())
+		a, b := real.do(s), simulated.do(s)
+		if a != b {
+			t.Fatalf("seed %d, %s:\nLinux     %s\nsimulated %s", seed, strings.Join(script, ", "), a, b)
+		}
+		agree((*kernelRun).state)
+	}
+}
+
+// TestLikeLinux runs random scripts of calls on both kernels, which must agree about the result of each, and about all that can be
+// asked in between.
+func TestLikeLinux(t *testing.T) {
+	for seed := range uint64(300) {
+		runBoth(t, seed)
+	}
+}

@@ -1,0 +1,752 @@
+package simkernel
+
+import (
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// first is the lowest descriptor of a simulated process. Lower ones are of the process that simulates, such as those of shared memory.
+const first = 1 << 28
+
+// Process is a process, and implements [sys.Kernel] for it.
+type Process struct {
+	sys.Linux // what is not simulated: datagrams
+
+	// Fault, if it is not nil, is called before each call that can move up to n bytes, and says how many it may move at most, or what
+	// it fails with. n is 0 for calls that move none.
+	Fault func(call Call, n int) (most int, errno sys.Errno)
+	// Choose chooses one of n sockets that listen on one address; nil: always the first.
+	Choose func(n int) int
+
+	w     *World
+	files []*file // by descriptor
+	free  int     // no lower one is free
+	open  int
+	calls int
+	dies  int // the number of half calls until the process dies; 0: it does not
+	until time.Duration
+}
+
+// Call is a kind of system call.
+type Call string
+
+// Died is what a process panics with when it dies in a call.
+type Died struct{ Call Call }
+
+// NewProcess returns a process without descriptors.
+func (w *World) NewProcess() *Process { return &Process{w: w} }
+
+// DieAfter makes the process die at its n-th place from now on: in front of a call, or behind it, when the kernel has done what was
+// asked for and the process does not know it yet. The call panics with [Died].
+func (p *Process) DieAfter(n int) { p.dies = n }
+
+// Calls returns how many calls the process has made.
+func (p *Process) Calls() int { return p.calls }
+
+// Open returns how many descriptors the process has.
+func (p *Process) Open() int { return p.open }
+
+// WaitsUntil returns until when the process has said last that it waits, since [New]; negative: for ever.
+func (p *Process) WaitsUntil() time.Duration { return p.until }
+
+// Exit closes all descriptors, as the end of a process does.
+func (p *Process) Exit() {
+	for fd, f := range p.files {
+		if f != nil {
+			p.files[fd] = nil
+			f.release()
+		}
+	}
+	p.files, p.open = nil, 0
+}
+
+// Pass gives another process a descriptor of the same file, which it returns. Those that are not simulated are duplicated.
+func (p *Process) Pass(fd int, to *Process) (int, sys.Errno) {
+	if fd < first {
+		return sys.Dup(fd)
+	}
+	f := p.file(fd)
+	if f == nil {
+		return -1, syscall.EBADF
+	}
+	f.refs++
+	return to.install(f)
+}
+
+// point is a place where the process may die.
+func (p *Process) point(c Call) {
+	if p.dies > 0 {
+		if p.dies--; p.dies == 0 {
+			panic(Died{c})
+		}
+	}
+}
+
+// begin begins a call that can move up to n bytes.
+func (p *Process) begin(c Call, n int) (most int, e sys.Errno) {
+	p.point(c)
+	p.calls++
+	if p.Fault != nil {
+		return p.Fault(c, n)
+	}
+	return n, 0
+}
+
+func (p *Process) file(fd int) *file {
+	if i := fd - first; i >= 0 && i < len(p.files) {
+		return p.files[i]
+	}
+	return nil
+}
+
+func (p *Process) install(f *file) (int, sys.Errno) {
+	for ; p.free < len(p.files) && p.files[p.free] != nil; p.free++ {
+	}
+	if p.free >= p.w.Limit {
+		if f.refs > 0 {
+			f.release()
+		}
+		return -1, sys.EMFILE
+	}
+	if p.free == len(p.files) {
+		p.files = append(p.files, nil)
+	}
+	p.files[p.free] = f
+	p.open++
+	p.free++
+	return first + p.free - 1, 0
+}
+
+func (p *Process) socket(fd int) (*socket, sys.Errno) {
+	f := p.file(fd)
+	switch {
+	case f == nil:
+		return nil, syscall.EBADF
+	case f.socket == nil:
+		return nil, sys.ENOTSOCK
+	}
+	return f.socket, 0
+}
+
+// Socket implements [sys.Kernel].
+func (p *Process) Socket(family sys.Family, mptcp bool) (int, sys.Errno) {
+	if _, e := p.begin("socket", 0); e != 0 {
+		return -1, e
+	}
+	fd, e := p.install(newFile(newSocket(p.w)))
+	p.point("socket")
+	return fd, e
+}
+
+func newFile(s *socket) *file {
+	f := &file{refs: 1, socket: s}
+	s.file = f
+	return f
+}
+
+// Connect implements [sys.Kernel].
+func (p *Process) Connect(fd int, sa *sys.Sockaddr) sys.Errno {
+	if _, e := p.begin("connect", 0); e != 0 {
+		return e
+	}
+	s, e := p.socket(fd)
+	if e != 0 {
+		return e
+	}
+	choose := p.Choose
+	if choose == nil {
+		choose = func(int) int { return 0 }
+	}
+	e = s.connect(sa.AddrPort(), choose)
+	p.point("connect")
+	return e
+}
+
+// Bind implements [sys.Kernel].
+func (p *Process) Bind(fd int, sa *sys.Sockaddr) sys.Errno {
+	s, e := p.socket(fd)
+	if e != 0 {
+		return e
+	}
+	at := sa.AddrPort()
+	if at.Port() == 0 {
+		at = netip.AddrPortFrom(at.Addr(), p.w.freePort())
+	}
+	s.local = at
+	return 0
+}
+
+// Listen implements [sys.Kernel].
+func (p *Process) Listen(fd, backlog int) sys.Errno {
+	s, e := p.socket(fd)
+	if e != 0 {
+		return e
+	}
+	if !s.listening {
+		s.listening, s.state = true, sys.TCPListen
+		p.w.listeners[s.local] = append(p.w.listeners[s.local], s)
+	}
+	return 0
+}
+
+// Accept implements [sys.Kernel].
+func (p *Process) Accept(fd int, sa *sys.Sockaddr) (int, sys.Errno) {
+	if _, e := p.begin("accept", 0); e != 0 {
+		return -1, e
+	}
+	s, e := p.socket(fd)
+	switch {
+	case e != 0:
+		return -1, e
+	case !s.listening:
+		return -1, sys.EINVAL
+	case p.open >= p.w.Limit: // the kernel takes the descriptor first
+		return -1, sys.EMFILE
+	case len(s.clients) == 0:
+		return -1, sys.EAGAIN
+	}
+	c := s.clients[0]
+	s.clients = s.clients[1:]
+	nfd, e := p.install(newFile(c))
+	if e == 0 {
+		sa.SetAddrPort(c.remote)
+	}
+	p.point("accept")
+	return nfd, e
+}
+
+// Close implements [sys.Kernel].
+func (p *Process) Close(fd int) sys.Errno {
+	if fd < first {
+		return sys.Linux{}.Close(fd)
+	}
+	p.point("close")
+	f := p.file(fd)
+	if f == nil {
+		return syscall.EBADF
+	}
+	p.calls++
+	p.files[fd-first] = nil
+	p.open--
+	p.free = min(p.free, fd-first)
+	f.release()
+	p.point("close")
+	return 0
+}
+
+// Dup implements [sys.Kernel].
+func (p *Process) Dup(fd int) (int, sys.Errno) { return p.Pass(fd, p) }
+
+// Recv implements [sys.Kernel].
+func (p *Process) Recv(fd int, b []byte) (int, sys.Errno) {
+	most, e := p.begin("recv", len(b))
+	if e != 0 {
+		return 0, e
+	}
+	s, e := p.socket(fd)
+	if e != 0 {
+		return 0, e
+	}
+	n, e := s.recv(most, func(in []byte) { copy(b, in) })
+	p.point("recv")
+	return n, e
+}
+
+// Discard implements [sys.Kernel].
+func (p *Process) Discard(fd int, b []byte, tcp bool) (int, sys.Errno) {
+	if _, e := p.begin("discard", 0); e != 0 {
+		return 0, e
+	}
+	s, e := p.socket(fd)
+	if e != 0 {
+		return 0, e
+	}
+	n, e := s.recv(1<<20, func([]byte) {})
+	p.point("discard")
+	return n, e
+}
+
+// RecvOne implements [sys.Kernel]. recvmmsg(2) tells an error before what was received in front of it.
+func (p *Process) RecvOne(fd int, m *sys.Message, b []byte) (int, sys.Errno) {
+	p.point("recv-one") // what the last call has left there is still in m
+	m.Clear()
+	most, e := p.begin("recv-one", len(b))
+	if e != 0 {
+		return 0, e
+	}
+	s, e := p.socket(fd)
+	if e != 0 {
+		return 0, e
+	}
+	if e = s.takeError(); e != 0 {
+		p.point("recv-one")
+		return 0, e
+	}
+	n, e := s.recv(most, func(in []byte) { copy(b, in) })
+	if e == 0 {
+		m.SetMoved(n)
+	}
+	p.point("recv-one")
+	return n, e
+}
+
+// Send implements [sys.Kernel].
+func (p *Process) Send(fd int, b []byte) (int, sys.Errno) {
+	if len(b) == 0 {
+		return 0, 0
+	}
+	most, e := p.begin("send", len(b))
+	if e != 0 {
+		return 0, e
+	}
+	s, e := p.socket(fd)
+	if e != 0 {
+		return 0, e
+	}
+	n, e := s.send(b[:most])
+	p.point("send")
+	return n, e
+}
+
+// SendOne implements [sys.Kernel].
+func (p *Process) SendOne(fd int, m *sys.Message, b []byte) (int, sys.Errno) {
+	p.point("send-one")
+	m.Clear()
+	n, e := 0, sys.Errno(0)
+	if len(b) > 0 {
+		most := 0
+		if most, e = p.begin("send-one", len(b)); e != 0 {
+			return 0, e
+		}
+		s, bad := p.socket(fd)
+		if bad != 0 {
+			return 0, bad
+		}
+		n, e = s.send(b[:most])
+	}
+	if e == 0 {
+		m.SetMoved(n)
+	}
+	p.point("send-one")
+	return n, e
+}
+
+// Splice implements [sys.Kernel].
+func (p *Process) Splice(rfd, wfd, n int) (int, sys.Errno) {
+	most, e := p.begin("splice", n)
+	if e != 0 {
+		return 0, e
+	}
+	from, to := p.file(rfd), p.file(wfd)
+	switch {
+	case from == nil || to == nil:
+		return 0, syscall.EBADF
+	case from.socket != nil && to.pipe != nil:
+		n, e = from.socket.spliceTo(to.pipe, most)
+	case from.pipe != nil && to.socket != nil:
+		n, e = to.socket.spliceFrom(from.pipe, most)
+	default:
+		return 0, sys.EINVAL
+	}
+	p.point("splice")
+	return n, e
+}
+
+// spliceTo is tcp_splice_read.
+func (s *socket) spliceTo(p *pipe, n int) (int, sys.Errno) {
+	room := (p.most - len(p.slots)) * s.w.PipeFragment
+	if room <= 0 {
+		return 0, sys.EAGAIN
+	}
+	return s.recv(min(n, room), func(b []byte) { p.put(b, s.w.PipeFragment) })
+}
+
+// spliceFrom is splice_to_socket.
+func (s *socket) spliceFrom(p *pipe, n int) (int, sys.Errno) {
+	n = min(n, p.queued())
+	if n == 0 {
+		return 0, sys.EAGAIN
+	}
+	room, e := s.room()
+	if e != 0 {
+		return 0, e
+	}
+	n = min(n, room)
+	p.take(n, s.put)
+	s.w.sent(s)
+	return n, 0
+}
+
+// AtMark implements [sys.Kernel]: there is no urgent data.
+func (p *Process) AtMark(int) bool { return false }
+
+// ReadPipe implements [sys.Kernel].
+func (p *Process) ReadPipe(fd int, b []byte) (int, sys.Errno) {
+	most, e := p.begin("read-pipe", len(b))
+	if e != 0 {
+		return 0, e
+	}
+	f := p.file(fd)
+	switch {
+	case f == nil || f.pipe == nil:
+		return 0, syscall.EBADF
+	case f.pipe.queued() == 0:
+		return 0, sys.EAGAIN
+	}
+	n := 0
+	f.pipe.take(min(most, f.pipe.queued()), func(in []byte) { n += copy(b[n:], in) })
+	p.point("read-pipe")
+	return n, 0
+}
+
+// Pipe implements [sys.Kernel].
+func (p *Process) Pipe(size int) (r, w, got int, errno sys.Errno) {
+	if _, e := p.begin("pipe", 0); e != 0 {
+		return -1, -1, 0, e
+	}
+	slots := max(1, (size+pageSize-1)/pageSize)
+	pi := &pipe{most: slots}
+	r, e := p.install(&file{refs: 1, pipe: pi})
+	if e != 0 {
+		return -1, -1, 0, e
+	}
+	w, e = p.install(&file{refs: 1, pipe: pi, writes: true})
+	if e != 0 {
+		p.Close(r)
+		return -1, -1, 0, e
+	}
+	p.point("pipe")
+	return r, w, slots * pageSize, 0
+}
+
+// ShutdownWrite implements [sys.Kernel].
+func (p *Process) ShutdownWrite(fd int) sys.Errno { return p.shutdown(fd, false) }
+
+// ShutdownBoth implements [sys.Kernel].
+func (p *Process) ShutdownBoth(fd int) sys.Errno { return p.shutdown(fd, true) }
+
+func (p *Process) shutdown(fd int, both bool) sys.Errno {
+	p.point("shutdown")
+	s, e := p.socket(fd)
+	if e != 0 {
+		return e
+	}
+	p.calls++
+	e = s.shutdown(both, true)
+	p.point("shutdown")
+	return e
+}
+
+// Disconnect implements [sys.Kernel].
+func (p *Process) Disconnect(fd int) sys.Errno {
+	p.point("disconnect")
+	s, e := p.socket(fd)
+	if e != 0 {
+		return e
+	}
+	p.calls++
+	s.disconnect()
+	p.point("disconnect")
+	return 0
+}
+
+// RcvLowat implements [sys.Kernel].
+func (p *Process) RcvLowat(fd, n int) sys.Errno {
+	s, e := p.socket(fd)
+	if e != 0 {
+		return e
+	}
+	p.calls++
+	s.lowat = max(1, n)
+	if len(s.in) >= s.lowat || s.inEnd { // tcp_set_rcvlowat, tcp_data_ready
+		s.wake(wakeRead)
+	}
+	return 0
+}
+
+// CloseResets implements [sys.Kernel].
+func (p *Process) CloseResets(fd int, on bool) sys.Errno {
+	p.point("linger")
+	s, e := p.socket(fd)
+	if e != 0 {
+		return e
+	}
+	p.calls++
+	s.closeResets = on
+	p.point("linger")
+	return 0
+}
+
+// SetOption implements [sys.Kernel].
+func (p *Process) SetOption(fd, level, name, value int) sys.Errno {
+	s, e := p.socket(fd)
+	if e != 0 {
+		return e
+	}
+	switch {
+	case sys.SendBuffer.Is(level, name):
+		s.sendBuffer = 2 * value
+	case sys.ReceiveBuffer.Is(level, name):
+		s.receiveBuffer = 2 * value
+	}
+	if s.options == nil {
+		s.options = make(map[[2]int]int)
+	}
+	s.options[[2]int{level, name}] = value
+	return 0
+}
+
+// Option implements [sys.Kernel].
+func (p *Process) Option(fd, level, name int) (int, sys.Errno) {
+	s, e := p.socket(fd)
+	if e != 0 {
+		return 0, e
+	}
+	switch {
+	case sys.PendingError.Is(level, name):
+		p.point("error")
+		v := int(s.takeError())
+		p.point("error")
+		return v, 0
+	case sys.Domain.Is(level, name):
+		return int(sys.IPv4), 0
+	case sys.SendBuffer.Is(level, name):
+		return s.sendBuffer, 0
+	case sys.ReceiveBuffer.Is(level, name):
+		return s.receiveBuffer, 0
+	}
+	return s.options[[2]int{level, name}], 0
+}
+
+// Interface implements [sys.Kernel].
+func (p *Process) Interface(int) (string, sys.Errno) { return "", 0 }
+
+// SameSocket implements [sys.Kernel].
+func (p *Process) SameSocket(a, b int) bool { return p.file(a) != nil && p.file(a) == p.file(b) }
+
+// SetNonblock implements [sys.Kernel]: all is non-blocking here.
+func (p *Process) SetNonblock(int) sys.Errno { return 0 }
+
+// Poll implements [sys.Kernel].
+func (p *Process) Poll(fd int, events int16) int16 {
+	f := p.file(fd)
+	if f == nil {
+		return sys.PollNval
+	}
+	// The bits of poll(2) and epoll(7) are the same.
+	return int16(f.poll()) & (events | sys.PollErr | sys.PollHup)
+}
+
+// ReadQueued implements [sys.Kernel].
+func (p *Process) ReadQueued(fd int) (int, sys.Errno) {
+	f := p.file(fd)
+	switch {
+	case f == nil:
+		return 0, syscall.EBADF
+	case f.pipe != nil:
+		return f.pipe.queued(), 0
+	case f.socket != nil:
+		return len(f.socket.in), 0
+	}
+	return 0, sys.EINVAL
+}
+
+// WriteQueued implements [sys.Kernel].
+func (p *Process) WriteQueued(fd int) (int, sys.Errno) {
+	s, e := p.socket(fd)
+	if e != 0 {
+		return 0, e
+	}
+	n := len(s.out)
+	if s.outEnd && !s.endGiven {
+		n++
+	}
+	return n, 0
+}
+
+// TCPCounts implements [sys.Kernel].
+func (p *Process) TCPCounts(fd int) (sys.TCPCounts, sys.Errno) {
+	s, e := p.socket(fd)
+	switch {
+	case e != 0:
+		return sys.TCPCounts{}, e
+	case s.listening:
+		return sys.TCPCounts{}, sys.EINVAL
+	}
+	return s.counts(), 0
+}
+
+// TCPInfo implements [sys.Kernel].
+func (p *Process) TCPInfo(fd int, info *sys.TCPInfo) sys.Errno {
+	*info = sys.TCPInfo{}
+	s, e := p.socket(fd)
+	if e != 0 {
+		return e
+	}
+	info.State = uint8(s.state)
+	return 0
+}
+
+// LocalAddr implements [sys.Kernel].
+func (p *Process) LocalAddr(fd int, sa *sys.Sockaddr) sys.Errno {
+	s, e := p.socket(fd)
+	if e != 0 {
+		return e
+	}
+	if sa.SetAddrPort(s.local) != nil {
+		return sys.EINVAL
+	}
+	return 0
+}
+
+// PeerAddr implements [sys.Kernel].
+func (p *Process) PeerAddr(fd int, sa *sys.Sockaddr) sys.Errno {
+	s, e := p.socket(fd)
+	switch {
+	case e != 0:
+		return e
+	case s.state == sys.TCPClose, s.listening, !s.remote.IsValid():
+		return syscall.ENOTCONN
+	case sa.SetAddrPort(s.remote) != nil:
+		return sys.EINVAL
+	}
+	return 0
+}
+
+// EpollCreate implements [sys.Kernel].
+func (p *Process) EpollCreate() (int, error) {
+	return p.made(&file{refs: 1, epoll: &epoll{watches: make(map[watchKey]*watch)}})
+}
+
+// Eventfd implements [sys.Kernel].
+func (p *Process) Eventfd() (int, error) { return p.made(&file{refs: 1, event: new(uint64)}) }
+
+func (p *Process) made(f *file) (int, error) {
+	fd, e := p.install(f)
+	if e != 0 {
+		return -1, e
+	}
+	return fd, nil
+}
+
+// EventfdSignal implements [sys.Kernel].
+func (p *Process) EventfdSignal(fd int) sys.Errno {
+	f := p.file(fd)
+	if f == nil || f.event == nil {
+		return syscall.EBADF
+	}
+	*f.event++
+	f.wake(wakeRead)
+	return 0
+}
+
+// EventfdClear implements [sys.Kernel].
+func (p *Process) EventfdClear(fd int) sys.Errno {
+	f := p.file(fd)
+	if f == nil || f.event == nil {
+		return syscall.EBADF
+	}
+	*f.event = 0
+	return 0
+}
+
+// EpollAdd implements [sys.Kernel].
+func (p *Process) EpollAdd(ep, fd int, events uint32, data uint64) sys.Errno {
+	if _, e := p.begin("epoll-add", 0); e != 0 {
+		return e
+	}
+	e, f := p.file(ep), p.file(fd)
+	switch {
+	case e == nil || f == nil:
+		return syscall.EBADF
+	case e.epoll == nil:
+		return sys.EINVAL
+	case e.epoll.watches[watchKey{f, fd}] != nil:
+		return syscall.EEXIST
+	}
+	w := &watch{watchKey: watchKey{f, fd}, epoll: e.epoll, events: events, data: data}
+	e.epoll.watches[w.watchKey] = w
+	f.watched = append(f.watched, w)
+	if w.now() != 0 {
+		w.makeReady()
+	}
+	return 0
+}
+
+// EpollMod implements [sys.Kernel].
+func (p *Process) EpollMod(ep, fd int, events uint32, data uint64) sys.Errno {
+	e := p.file(ep)
+	if e == nil || e.epoll == nil {
+		return syscall.EBADF
+	}
+	p.calls++
+	w := e.epoll.watches[watchKey{p.file(fd), fd}]
+	if w == nil {
+		return syscall.ENOENT
+	}
+	w.events, w.data = events, data
+	if w.now() != 0 {
+		w.makeReady()
+	}
+	return 0
+}
+
+// EpollDel implements [sys.Kernel].
+func (p *Process) EpollDel(ep, fd int) sys.Errno {
+	e := p.file(ep)
+	if e == nil || e.epoll == nil {
+		return syscall.EBADF
+	}
+	p.calls++
+	w := e.epoll.watches[watchKey{p.file(fd), fd}]
+	if w == nil {
+		return syscall.ENOENT
+	}
+	for i, other := range w.file.watched {
+		if other == w {
+			w.file.watched = append(w.file.watched[:i:i], w.file.watched[i+1:]...)
+			break
+		}
+	}
+	e.epoll.forget(w)
+	return 0
+}
+
+// EpollWait implements [sys.Kernel], but does not wait: see [Process.WaitsUntil].
+func (p *Process) EpollWait(ep int, evs []sys.Event, timeout time.Duration) (int, sys.Errno) {
+	p.until = -1
+	if timeout >= 0 {
+		p.until = p.w.now + timeout
+	}
+	most, err := p.begin("epoll-wait", len(evs))
+	if err != 0 {
+		return 0, err
+	}
+	e := p.file(ep)
+	if e == nil || e.epoll == nil {
+		return 0, syscall.EBADF
+	}
+	return e.epoll.wait(evs[:max(1, most)]), 0
+}
+
+// EpollWaitRaw implements [sys.Kernel].
+func (p *Process) EpollWaitRaw(ep int, evs []sys.Event, timeout time.Duration) (int, sys.Errno) {
+	return p.EpollWait(ep, evs, timeout)
+}
+
+// Now implements [sys.Kernel].
+func (p *Process) Now() time.Time { return p.w.Now() }
+
+// FileLimit implements [sys.Kernel].
+func (p *Process) FileLimit() (uint64, error) { return uint64(p.w.Limit), nil }
+
+// OpenFiles implements [sys.Kernel].
+func (p *Process) OpenFiles() (int, bool) { return p.open, true }
+
+// GrowFiles implements [sys.Kernel].
+func (p *Process) GrowFiles(int, int) {}
+
+var _ sys.Kernel = (*Process)(nil)

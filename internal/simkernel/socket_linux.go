@@ -1,0 +1,408 @@
+package simkernel
+
+import (
+	"net/netip"
+	"syscall"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// socket is a TCP socket: tcp(7), net/ipv4/tcp.c and tcp_input.c.
+type socket struct {
+	w             *World
+	file          *file // nil: nobody has it any more, or nobody has accepted it yet
+	local, remote netip.AddrPort
+	state         sys.TCPState
+	peer          *socket // nil: nobody at the other end knows the connection
+	active        bool    // it has opened the connection
+
+	in       []byte // received, and not read
+	read     uint64
+	inEnd    bool   // the end of the stream has arrived: SOCK_DONE
+	out      []byte // accepted, and not delivered
+	accepted uint64
+	outEnd   bool // shutdown(2) was called, or close(2)
+	endGiven bool // and that has arrived
+
+	sendBuffer, receiveBuffer int
+	lowat                     int
+	shutRead, shutWrite       bool
+	noSpace                   bool // somebody waits until it can be written to: SOCK_NOSPACE
+	closeResets               bool
+	orphan                    bool // nobody has it any more
+	queued                    bool // in World.inFlight
+	err                       sys.Errno
+	options                   map[[2]int]int
+
+	listening bool
+	clients   []*socket // that nobody has accepted yet
+}
+
+func newSocket(w *World) *socket {
+	return &socket{w: w, state: sys.TCPClose, sendBuffer: w.SendBuffer, receiveBuffer: w.ReceiveBuffer, lowat: 1}
+}
+
+// The masks of events that wake those who wait in epoll; 0 wakes all. include/net/sock.h.
+const (
+	wakeRead  = sys.In
+	wakeWrite = sys.Out
+	wakeAll   = 0
+)
+
+func (s *socket) wake(key uint32) {
+	if s.file != nil {
+		s.file.wake(key)
+	}
+}
+
+// undelivered reports whether there is something that has not arrived.
+func (s *socket) undelivered() bool { return len(s.out) > 0 || s.outEnd && !s.endGiven }
+
+// deliverable reports whether some of that can arrive now.
+func (s *socket) deliverable() bool {
+	if s.state == sys.TCPSynSent || !s.undelivered() || s.state == sys.TCPClose {
+		return false
+	}
+	return len(s.out) == 0 || s.peer == nil || s.peer.window() > 0 || s.peer.refusesData()
+}
+
+func (s *socket) window() int { return s.receiveBuffer - len(s.in) }
+
+// refusesData reports whether data that arrives ends the connection, because nobody will read it.
+func (s *socket) refusesData() bool {
+	return s.shutRead && !s.inEnd || s.orphan
+}
+
+// deliver lets up to most bytes arrive, and the end of the stream behind the last one.
+func (s *socket) deliver(most int) {
+	p := s.peer
+	if p == nil {
+		s.reset()
+		return
+	}
+	if len(s.out) > 0 {
+		if p.refusesData() { // TCPABORTONDATA
+			p.reset()
+			s.reset()
+			return
+		}
+		n := min(most, len(s.out), p.window())
+		p.in = append(p.in, s.out[:n]...)
+		s.out = s.out[:copy(s.out, s.out[n:])]
+		if len(p.in) >= p.lowat {
+			p.wake(wakeRead)
+		}
+		if s.noSpace && s.writable() {
+			s.noSpace = false
+			s.wake(wakeWrite)
+		}
+	}
+	if len(s.out) == 0 && s.outEnd && !s.endGiven {
+		s.endGiven = true
+		p.receiveEnd()
+		s.endAcknowledged()
+	}
+	if !s.undelivered() {
+		s.w.delivered(s)
+	}
+}
+
+// receiveEnd is tcp_fin.
+func (s *socket) receiveEnd() {
+	s.inEnd, s.shutRead = true, true
+	switch s.state {
+	case sys.TCPEstablished:
+		s.state = sys.TCPCloseWait
+	case sys.TCPFinWait1:
+		s.state = sys.TCPClosing
+	case sys.TCPFinWait2:
+		s.done()
+	}
+	s.wake(wakeAll)
+}
+
+// endAcknowledged is the acknowledgement of what shutdown(2) or close(2) has sent.
+func (s *socket) endAcknowledged() {
+	switch s.state {
+	case sys.TCPFinWait1:
+		s.state = sys.TCPFinWait2
+		s.wake(wakeAll)
+	case sys.TCPClosing, sys.TCPLastAck:
+		s.done()
+		s.wake(wakeAll)
+	}
+}
+
+// done is tcp_done.
+func (s *socket) done() {
+	s.state, s.peer = sys.TCPClose, nil
+	s.shutRead, s.shutWrite = true, true
+}
+
+// reset is a RST that arrives: tcp_reset.
+func (s *socket) reset() {
+	switch s.state {
+	case sys.TCPClose:
+		return
+	case sys.TCPSynSent:
+		s.err = sys.ECONNREFUSED
+	case sys.TCPCloseWait:
+		s.err = sys.EPIPE
+	default:
+		s.err = sys.ECONNRESET
+	}
+	s.abandon()
+	s.wake(wakeAll)
+}
+
+// abandon drops what was not delivered.
+func (s *socket) abandon() {
+	s.out, s.endGiven = nil, s.outEnd
+	s.done()
+	s.w.delivered(s)
+}
+
+// sendReset resets the other end.
+func (s *socket) sendReset() {
+	p := s.peer
+	s.abandon()
+	if p != nil {
+		p.reset()
+	}
+}
+
+func (s *socket) writable() bool {
+	free := s.sendBuffer - len(s.out)
+	return free >= len(s.out)/2 && free > 0 // sk_stream_wspace >= sk_stream_min_wspace
+}
+
+// poll is tcp_poll.
+func (s *socket) poll() (mask uint32) {
+	if s.listening {
+		if len(s.clients) > 0 {
+			mask = sys.In
+		}
+		return mask
+	}
+	if s.shutRead && s.shutWrite || s.state == sys.TCPClose {
+		mask |= sys.Hup
+	}
+	if s.shutRead {
+		mask |= sys.In | sys.RdHup
+	}
+	if s.state != sys.TCPSynSent {
+		if len(s.in) >= s.lowat {
+			mask |= sys.In
+		}
+		if s.shutWrite {
+			mask |= sys.Out
+		} else if s.writable() {
+			mask |= sys.Out
+		} else {
+			s.noSpace = true
+		}
+	}
+	if s.err != 0 {
+		mask |= sys.Err
+	}
+	return mask
+}
+
+// takeError is sock_error: an error is told once.
+func (s *socket) takeError() sys.Errno {
+	e := s.err
+	s.err = 0
+	return e
+}
+
+// recv takes up to n bytes, which it gives to put, and returns how many.
+func (s *socket) recv(n int, put func([]byte)) (int, sys.Errno) {
+	if s.listening {
+		return 0, syscall.ENOTCONN
+	}
+	if len(s.in) == 0 {
+		switch {
+		case s.inEnd:
+			return 0, 0
+		case s.err != 0:
+			return 0, s.takeError()
+		case s.shutRead:
+			return 0, 0
+		case s.state == sys.TCPClose:
+			return 0, syscall.ENOTCONN
+		}
+		return 0, sys.EAGAIN
+	}
+	n = min(n, len(s.in))
+	put(s.in[:n])
+	s.in = s.in[:copy(s.in, s.in[n:])]
+	s.read += uint64(n)
+	if s.peer != nil && s.peer.undelivered() {
+		s.w.sent(s.peer) // there is room again
+	}
+	return n, 0
+}
+
+// room returns how many bytes a send takes.
+func (s *socket) room() (int, sys.Errno) {
+	switch {
+	case s.listening:
+		return 0, sys.EPIPE
+	case s.state == sys.TCPSynSent:
+		return 0, sys.EAGAIN
+	case s.err != 0:
+		return 0, s.takeError()
+	case s.shutWrite, s.state == sys.TCPClose:
+		return 0, sys.EPIPE
+	}
+	n := s.sendBuffer - len(s.out)
+	if n <= 0 {
+		s.noSpace = true
+		return 0, sys.EAGAIN
+	}
+	return n, 0
+}
+
+func (s *socket) send(p []byte) (int, sys.Errno) {
+	n, e := s.room()
+	if e != 0 {
+		return 0, e
+	}
+	n = min(n, len(p))
+	s.put(p[:n])
+	s.w.sent(s)
+	return n, 0
+}
+
+// put adds to what is in flight. sent must follow.
+func (s *socket) put(p []byte) {
+	s.out = append(s.out, p...)
+	s.accepted += uint64(len(p))
+}
+
+// shutdown is inet_shutdown.
+func (s *socket) shutdown(read, write bool) sys.Errno {
+	if s.state == sys.TCPSynSent {
+		return syscall.ENOTCONN
+	}
+	s.shutRead = s.shutRead || read
+	s.shutWrite = s.shutWrite || write
+	e := sys.Errno(0)
+	switch {
+	case s.state == sys.TCPClose:
+		e = syscall.ENOTCONN
+	case write:
+		s.sendEnd()
+	}
+	s.wake(wakeAll)
+	return e
+}
+
+// sendEnd is tcp_send_fin, once.
+func (s *socket) sendEnd() {
+	if s.outEnd {
+		return
+	}
+	s.outEnd, s.shutWrite = true, true
+	switch s.state {
+	case sys.TCPEstablished:
+		s.state = sys.TCPFinWait1
+	case sys.TCPCloseWait:
+		s.state = sys.TCPLastAck
+	}
+	s.w.sent(s)
+}
+
+// disconnect is tcp_disconnect.
+func (s *socket) disconnect() {
+	if s.listening {
+		s.stopListening()
+		return
+	}
+	if s.state == sys.TCPSynSent || s.state == sys.TCPEstablished || s.state == sys.TCPCloseWait || s.state == sys.TCPFinWait1 || s.state == sys.TCPFinWait2 || s.state == sys.TCPClosing {
+		s.err = sys.ECONNRESET
+	}
+	s.sendReset()
+	s.in, s.inEnd = nil, false
+	s.outEnd, s.endGiven = false, false
+	s.shutRead, s.shutWrite = false, false
+	s.read, s.accepted, s.remote = 0, 0, netip.AddrPort{}
+	s.wake(wakeAll)
+}
+
+func (s *socket) stopListening() {
+	s.listening = false
+	all := s.w.listeners[s.local]
+	for i, other := range all {
+		if other == s {
+			s.w.listeners[s.local] = append(all[:i:i], all[i+1:]...)
+		}
+	}
+	for _, c := range s.clients {
+		c.orphan = true
+		c.sendReset()
+	}
+	s.clients = nil
+}
+
+// close is tcp_close, when nobody has the socket any more.
+func (s *socket) close() {
+	s.file, s.orphan = nil, true
+	switch {
+	case s.listening:
+		s.stopListening()
+	case s.state == sys.TCPClose:
+	case s.state == sys.TCPSynSent:
+		s.done()
+	case len(s.in) > 0, s.closeResets:
+		s.in = nil
+		s.sendReset()
+	default:
+		s.shutRead = true
+		s.sendEnd()
+	}
+}
+
+// connect is tcp_v4_connect over loopback: the answer of the other end comes when the call is about to return.
+func (s *socket) connect(to netip.AddrPort, choose func(n int) int) sys.Errno {
+	switch {
+	case s.state == sys.TCPSynSent:
+		return syscall.EALREADY
+	case s.state != sys.TCPClose:
+		return syscall.EISCONN
+	}
+	if !s.local.IsValid() {
+		s.local = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), s.w.freePort())
+	}
+	s.remote, s.state, s.active = to, sys.TCPSynSent, true
+	s.shutRead, s.shutWrite = false, false
+	all := s.w.listeners[to]
+	if len(all) == 0 {
+		s.reset()
+		return sys.EINPROGRESS
+	}
+	l := all[choose(len(all))]
+	c := newSocket(s.w)
+	c.local, c.remote, c.state, c.peer = to, s.local, sys.TCPEstablished, s
+	c.closeResets, c.sendBuffer, c.receiveBuffer = l.closeResets, l.sendBuffer, l.receiveBuffer
+	s.peer, s.state = c, sys.TCPEstablished
+	l.clients = append(l.clients, c)
+	l.wake(wakeRead)
+	s.wake(wakeAll)
+	return sys.EINPROGRESS
+}
+
+// counts are what TCP_INFO, SIOCINQ and SIOCOUTQ say.
+func (s *socket) counts() sys.TCPCounts {
+	c := sys.TCPCounts{Consumed: s.read, Written: s.accepted, State: s.state}
+	if s.inEnd {
+		c.Consumed++
+	}
+	if s.outEnd {
+		c.Written++
+	}
+	if s.active {
+		c.Written++
+	}
+	return c
+}

@@ -1,0 +1,101 @@
+package simkernel
+
+import (
+	"net/netip"
+	"time"
+)
+
+// World is what all processes share: the clock, the network, and the sockets in it.
+type World struct {
+	// Slow keeps what sockets have sent in flight until [World.Deliver]. Otherwise all arrives at once.
+	Slow bool
+	// SendBuffer and ReceiveBuffer are the sizes of the buffers of new sockets, in bytes. PipeFragment is how many bytes a slot of a
+	// pipe takes at most.
+	SendBuffer, ReceiveBuffer, PipeFragment int
+	// Limit is how many descriptors a process may have.
+	Limit int
+
+	start     time.Time
+	now       time.Duration
+	listeners map[netip.AddrPort][]*socket
+	port      uint16
+	inFlight  []*socket // those that have something to deliver, the one that began first in front
+}
+
+// New returns a world without processes.
+func New() *World {
+	return &World{
+		SendBuffer: 128 << 10, ReceiveBuffer: 128 << 10, PipeFragment: 16 << 10, Limit: 1 << 16,
+		start: time.Now(), listeners: make(map[netip.AddrPort][]*socket), port: 32768,
+	}
+}
+
+// Now returns the time, with a monotonic reading.
+func (w *World) Now() time.Time { return w.start.Add(w.now) }
+
+// Elapsed returns the time since New.
+func (w *World) Elapsed() time.Duration { return w.now }
+
+// Sleep lets time pass.
+func (w *World) Sleep(d time.Duration) { w.now += d }
+
+// InFlight returns how many sockets have sent something that can be delivered.
+func (w *World) InFlight() (n int) {
+	for _, s := range w.inFlight {
+		if s.deliverable() {
+			n++
+		}
+	}
+	return n
+}
+
+// Deliver lets up to most bytes arrive that one of the sockets has sent, the one with number i of those that InFlight has counted, and
+// the end of its stream if that comes next.
+func (w *World) Deliver(i, most int) {
+	for _, s := range w.inFlight {
+		if !s.deliverable() {
+			continue
+		}
+		if i == 0 {
+			s.deliver(most)
+			return
+		}
+		i--
+	}
+}
+
+// sent is called when a socket has something to deliver.
+func (w *World) sent(s *socket) {
+	if !w.Slow {
+		for s.deliverable() {
+			s.deliver(1 << 30)
+		}
+	}
+	if s.undelivered() && !s.queued {
+		s.queued = true
+		w.inFlight = append(w.inFlight, s)
+	}
+}
+
+// delivered is called when a socket has nothing left to deliver.
+func (w *World) delivered(s *socket) {
+	if !s.queued {
+		return
+	}
+	s.queued = false
+	for i, other := range w.inFlight {
+		if other == s {
+			w.inFlight = append(w.inFlight[:i], w.inFlight[i+1:]...)
+			return
+		}
+	}
+}
+
+// freePort returns a port of an address that nobody has.
+func (w *World) freePort() uint16 {
+	w.port++
+	if w.port < 32768 {
+		w.port = 32768
+	}
+	return w.port
+}

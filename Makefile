@@ -7,6 +7,7 @@ SHELL := /bin/bash
 GO ?= go
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 2s
+SIMULATE ?= 60s
 KILLS ?= 1000
 UPGRADES ?= 200
 CHANGES ?= 1000
@@ -179,6 +180,10 @@ envoy: ## compare what Envoy 1.40 and the daemon make of the same xDS resources;
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (2s)
 	$(STEP) "fuzz targets" .ci/fuzz $(FUZZTIME)
+
+.PHONY: simulate
+simulate: ## run engines in a simulated kernel for SIMULATE (60s), on all CPUs; says the seed and the fewest steps of what fails
+	$(GO) test ./relay -run '^TestSimulate$$' -count=1 -v -timeout 0 -simulate $(SIMULATE)
 
 .PHONY: release-check
 release-check: ## make the release VERSION in a clone, and use its modules as anyone else would

@@ -177,7 +177,7 @@ func TestRestingSocketsMakeRoom(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	r.e.loops[0].Ask(func() { // a late answer takes little memory
-		if n, e := sys.ReceiveBuffer.Get(r.e.datagrams.all[0].rests.first().fd); e != 0 || n > 4096 {
+		if n, e := sys.ReceiveBuffer.Get(sys.Linux{}, r.e.datagrams.all[0].rests.first().fd); e != 0 || n > 4096 {
 			t.Errorf("the receive buffer has %d bytes, %v", n, e)
 		}
 	})

@@ -88,6 +88,15 @@ func (e *Engine) check(method string, wait bool) {
 func New(cfg Config) (*Engine, error) { return newEngine(cfg, sys.Linux{}) }
 
 func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
+	e, err := newCore(cfg, k)
+	if err != nil {
+		return nil, err
+	}
+	return e.run(), nil
+}
+
+// newCore makes an engine whose loops do not run yet.
+func newCore(cfg Config, k sys.Kernel) (*core, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
@@ -138,6 +147,11 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 	if e.holding != nil {
 		e.findOlder()
 	}
+	return e, nil
+}
+
+// run starts the loops.
+func (e *core) run() *Engine {
 	var wg sync.WaitGroup
 	for _, l := range e.loops {
 		wg.Go(l.Run)
@@ -149,7 +163,7 @@ func newEngine(cfg Config, k sys.Kernel) (*Engine, error) {
 		cleanup.Stop() // it keeps the core, and with that whatever hooks refer to, such as the Engine
 		close(e.done)
 	}()
-	return engine, nil
+	return engine
 }
 
 // newLoops makes the loops, and what each needs for flows to outlive the process. If there was an earlier process, the loops that its

@@ -48,7 +48,7 @@ func asked[T any](t *testing.T, c any, f func(fd int) T) (v T) {
 
 func get(o sys.Option) func(fd int) int {
 	return func(fd int) int {
-		v, e := o.Get(fd)
+		v, e := o.Get(sys.Linux{}, fd)
 		if e != 0 {
 			return -1
 		}
@@ -227,7 +227,7 @@ func TestMark(t *testing.T) {
 		Socket: SocketOptions{Mark: 9},
 		Hooks: Hooks{
 			Upstream: func(f *Flow, attempt int) *Addr {
-				if v, e := sys.Mark.Get(int(streamOf(f).fd[sideClient])); v != 9 || e != 0 {
+				if v, e := sys.Mark.Get(sys.Linux{}, int(streamOf(f).fd[sideClient])); v != 9 || e != 0 {
 					t.Errorf("the client's mark is %d, %v", v, e)
 				}
 				f.SetDial([]*DialConfig{{Socket: SocketOptions{Mark: 7}}, {Socket: SocketOptions{Mark: 8}}}[attempt])

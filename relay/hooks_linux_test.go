@@ -110,7 +110,7 @@ type options map[sys.Option]int
 func optionsOf(t *testing.T, fd int32) options {
 	m := make(options)
 	for _, o := range []sys.Option{sys.NoDelay, sys.KeepAlive, sys.KeepAliveIdle, sys.KeepAliveInterval, sys.KeepAliveCount, sys.UserTimeout, sys.ReceiveBuffer, sys.SendBuffer} {
-		v, e := o.Get(int(fd))
+		v, e := o.Get(sys.Linux{}, int(fd))
 		if e != 0 {
 			t.Error(e)
 		}

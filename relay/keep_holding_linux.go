@@ -103,7 +103,7 @@ func (h *holding) datagramSockets() map[uint64]bool {
 	numbers := make(map[uint64]bool)
 	for _, sockets := range h.earlier {
 		for _, s := range sockets {
-			if _, kind, _, e := sys.SocketKind(s.fd); e == 0 && kind == sys.SockDgram && !sys.Connected(s.fd) {
+			if _, kind, _, e := sys.SocketKind(s.fd); e == 0 && kind == sys.SockDgram && !sys.Connected(h.kernel, s.fd) {
 				numbers[numberOf(s.key)] = true
 			}
 		}
@@ -115,7 +115,7 @@ func (h *holding) datagramSockets() map[uint64]bool {
 // the others.
 func (h *holding) unique(all []*listenSocket) (u []*listenSocket) {
 	for i, s := range all {
-		if slices.ContainsFunc(all[i+1:], func(other *listenSocket) bool { return sys.SameSocket(s.fd, other.fd) }) {
+		if slices.ContainsFunc(all[i+1:], func(other *listenSocket) bool { return h.kernel.SameSocket(s.fd, other.fd) }) {
 			h.release(hold.Held{Key: s.key, FDs: []int{s.fd}})
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/relay/hold"
 )
 
@@ -236,7 +237,7 @@ func (k *keeping) Text(n uint32) (string, bool) { return k.ledger.String(n) }
 func newKeeping(on *loop.Loop, h *holding, cfg *hold.Keep, base int64, l *ledger.Ledger, key holdKey) (*keeping, error) {
 	if l == nil {
 		var err error
-		if l, err = ledger.Create(ledger.Config{Loop: on.Index}); err != nil {
+		if l, err = ledger.Create(ledger.Config{Loop: on.Index, Made: sys.MonotonicAt(h.kernel.Now())}); err != nil {
 			return nil, fmt.Errorf("relay: make ledger: %w", err)
 		}
 		key = newHoldKey(holdLedger, on.Index, uint64(on.Index), key[1]+1)

@@ -18,7 +18,7 @@ func (l *Listener) takeEarlier() (sockets []*listenSocket, unfit error) {
 		return nil, nil
 	}
 	sockets = slices.DeleteFunc(h.take(l.label), func(s *listenSocket) bool {
-		deaf := l.addr.Network == UDP && sys.Connected(s.fd) // the process died while it closed it
+		deaf := l.addr.Network == UDP && sys.Connected(h.kernel, s.fd) // the process died while it closed it
 		if deaf {
 			h.release(hold.Held{Key: s.key, FDs: []int{s.fd}})
 		}
@@ -134,7 +134,7 @@ func (l *Listener) holdInherited() {
 	own := l.ports[0].socket()
 	earlier := h.take(label)
 	for i, s := range earlier {
-		if sys.SameSocket(s.fd, own.fd) {
+		if h.kernel.SameSocket(s.fd, own.fd) {
 			own.key = s.key
 			l.engine.kernel.Close(s.fd)
 			earlier = slices.Delete(earlier, i, i+1)
@@ -161,12 +161,12 @@ func (l *Listener) closeSocket(s *listenSocket) {
 func (l *Listener) optionsOf(fd int, want *SocketOptions) (was SocketOptions, err error) {
 	was = *want
 	was.RecvBuffer, was.SendBuffer = 0, 0 // set them again: the kernel doubles and limits them
-	family, e := sys.SocketFamily(uintptr(fd))
+	family, e := sys.FamilyOf(l.engine.kernel, fd)
 	if e != 0 {
 		return was, e
 	}
 	get := func(o sys.Option) int {
-		v, errno := o.Get(fd)
+		v, errno := o.Get(l.engine.kernel, fd)
 		if errno != 0 {
 			e = errno
 		}
@@ -182,7 +182,7 @@ func (l *Listener) optionsOf(fd int, want *SocketOptions) (was SocketOptions, er
 		}
 		was.Mark = uint32(get(sys.Mark))
 		var errno sys.Errno
-		if was.Interface, errno = sys.Interface(fd); errno != 0 {
+		if was.Interface, errno = l.engine.kernel.Interface(fd); errno != 0 {
 			e = errno
 		}
 	}
@@ -208,7 +208,7 @@ func (l *Listener) optionsOfTCP(fd int, want, was *SocketOptions, get func(sys.O
 	if want.KeepAliveCount > 0 {
 		was.KeepAliveCount = get(sys.KeepAliveCount)
 	}
-	if _, e := sys.UserTimeout.Get(fd); e != sys.EOPNOTSUPP { // multipath TCP has none
+	if _, e := sys.UserTimeout.Get(l.engine.kernel, fd); e != sys.EOPNOTSUPP { // multipath TCP has none
 		was.UserTimeout = time.Duration(get(sys.UserTimeout)) * millis
 	}
 	if want.Congestion != "" {

@@ -100,10 +100,10 @@ func TestUpdateDatagrams(t *testing.T) {
 			r.expect(CauseAnswered)
 			for _, p := range l.sockets() {
 				fd := p.socket().fd
-				if v, _ := sys.ReceiveBuffer.Get(fd); v != 200_000 {
+				if v, _ := sys.ReceiveBuffer.Get(sys.Linux{}, fd); v != 200_000 {
 					t.Errorf("receive buffer %d", v)
 				}
-				if v, _ := sys.TypeOfService.Get(fd); network == "udp4" && v != 46<<2 {
+				if v, _ := sys.TypeOfService.Get(sys.Linux{}, fd); network == "udp4" && v != 46<<2 {
 					t.Errorf("type of service %d", v)
 				}
 			}
@@ -127,7 +127,7 @@ func TestUpdateSockets(t *testing.T) {
 			fd := p.socket().fd
 			for o, want := range map[sys.Option]int{sys.NoDelay: 0, sys.KeepAlive: 0, sys.UserTimeout: 1000, sys.TypeOfService: 46 << 2,
 				sys.FastOpen: 7, sys.ReceiveBuffer: 200_000} {
-				if v, e := o.Get(fd); v != want || e != 0 {
+				if v, e := o.Get(sys.Linux{}, fd); v != want || e != 0 {
 					t.Errorf("option %v: %d, %v, want %d", o, v, e, want)
 				}
 			}

@@ -162,11 +162,11 @@ func (s *streams) restoreHalves(f *streamFlow, r ledger.Record, t *restorer) hol
 		in, out := rec.In(), rec.Out()
 		if half.Sink {
 			in = max(in, out) // the next store would have made them equal
-			half.Restore(in, in, 0, pump.Held{})
+			half.Restore(&s.env, in, in, 0, pump.Held{})
 			continue
 		}
 		if r.Flags()&(recordFailed<<h) != 0 || h == down && f.fd[sideUpstream] < 0 {
-			half.Restore(in, out, rec.Spliced(), pump.Held{})
+			half.Restore(&s.env, in, out, rec.Spliced(), pump.Held{})
 			continue
 		}
 		held := pump.Held{Err: sys.Errno(rec.Errno())}
@@ -191,7 +191,7 @@ func (s *streams) restoreHalves(f *streamFlow, r ledger.Record, t *restorer) hol
 		default: // its last byte was sent, if the record is right
 			s.freeBlock(rec)
 		}
-		half.Restore(in, out, rec.Spliced(), held)
+		half.Restore(&s.env, in, out, rec.Spliced(), held)
 		if int64(held.Rest) != rest || rest > 0 && held.Block == nil {
 			return hold.LossInconsistent
 		}
@@ -211,7 +211,7 @@ func (s *streams) restoreHalves(f *streamFlow, r ledger.Record, t *restorer) hol
 // restoreCounts restores what a half has moved. What it held is nobody's any more.
 func (s *streams) restoreCounts(half *pump.Half, rec ledger.Half) {
 	in, out := rec.In(), max(rec.Out(), 0)
-	half.Restore(max(in, out), out, rec.Spliced(), pump.Held{})
+	half.Restore(&s.env, max(in, out), out, rec.Spliced(), pump.Held{})
 	s.freeBlock(rec)
 }
 

@@ -190,9 +190,15 @@ func (s *streams) Until() time.Duration {
 	return at
 }
 
-// Due looks at a flow whose timer came up, which may be early.
+// Due looks at a flow whose timer came up, which may be early. Timers come up behind Turn, which would end the note otherwise.
 func (s *streams) Due(slot uint32) {
-	f := s.slab.At(slot)
+	s.due(s.slab.At(slot))
+	if s.keep != nil {
+		s.keep.turn.End()
+	}
+}
+
+func (s *streams) due(f *streamFlow) {
 	gen := f.gen
 	if f.throttled {
 		s.unthrottle(f) // which may be what keeps it from being idle

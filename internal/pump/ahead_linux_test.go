@@ -115,7 +115,7 @@ func TestAheadReset(t *testing.T) {
 // unless it was set before; that of a TCP destination is left to the kernel.
 func TestSendBuffer(t *testing.T) {
 	size := func(fd int) int {
-		n, e := sys.SendBuffer.Get(fd)
+		n, e := sys.SendBuffer.Get(sys.Linux{}, fd)
 		if e != 0 {
 			t.Fatal(e)
 		}

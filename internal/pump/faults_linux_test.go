@@ -238,7 +238,7 @@ func (w *transfer) tail(off int64) int64 {
 
 func (w *transfer) marked(want int) {
 	w.t.Helper()
-	if got, e := sys.ReceiveLowat.Get(w.src); e != 0 || max(got, 1) != want || w.half.Lagging() != (want > 1) {
+	if got, e := sys.ReceiveLowat.Get(sys.Linux{}, w.src); e != 0 || max(got, 1) != want || w.half.Lagging() != (want > 1) {
 		w.t.Fatalf("the socket's mark is %d, %v; lagging %v; want %d", got, e, w.half.Lagging(), want)
 	}
 }

@@ -154,12 +154,13 @@ type Held struct {
 // Restore makes h a half that has moved in and out bytes and holds what an earlier process held. out
 // is what [Half.Store] and [Note] have stored, and negative if own bytes are still to be delivered.
 // The block and the pipe belong to h from then on.
-func (h *Half) Restore(in, out, spliced int64, x Held) {
+func (h *Half) Restore(env *Env, in, out, spliced int64, x Held) {
 	h.In, h.Out, h.Spliced = in, max(out, 0), spliced
 	h.own = int32(max(-out, 0))
 	h.Err, h.AtSrc = x.Err, x.Err != 0
 	if x.Rest > 0 {
 		h.rest, h.off = x.Block, int32(len(x.Block)-x.Rest)
+		env.Held += int64(cap(x.Block))
 	}
 	if x.Piped > 0 {
 		h.pipe, h.inPipe, h.splicing = x.Pipe, int32(x.Piped), true

@@ -232,6 +232,9 @@ func (ps *Pipes) watch() {
 	runtime.AddCleanup(new(sentinel), (*Pipes).age, ps)
 }
 
+// Keep makes all idle pipes stay until Drain or CloseIdle: a simulation does not depend on the collector.
+func (ps *Pipes) Keep() { ps.watched.Store(true) }
+
 func (ps *Pipes) age() {
 	ps.ageing.Lock()
 	defer ps.ageing.Unlock()

@@ -15,7 +15,7 @@ func TestRestoreDraining(t *testing.T) {
 		const base, rest, piped, more = 10_000, 3000, 9000, 20_000
 		x := Held{Block: append(w.buffers.Get(5000)[:0], pattern().At(base-(5000-rest), 5000)...), Rest: rest, Pipe: w.env.Pipes.Get(), Piped: piped}
 		put(t, x.Pipe, string(pattern().At(base+rest, piped)))
-		w.half.Restore(base+rest+piped, base, 0, x)
+		w.half.Restore(&w.env, base+rest+piped, base, 0, x)
 		w.write(base+rest+piped, more)
 		w.k.Fail(testkernel.Send, sys.EAGAIN, -1)
 		w.k.Fail(testkernel.SpliceOut, sys.EAGAIN, -1)

@@ -296,7 +296,7 @@ func (m *machine) restore() {
 	m.doubt = m.doubt || m.k.telling
 	tcp := m.half.TCP
 	m.half = Half{TCP: tcp}
-	m.half.Restore(in, out, rec.Spliced(), held)
+	m.half.Restore(&m.env, in, out, rec.Spliced(), held)
 	m.env.Note.Done(&m.half)
 	m.k.RcvLowat(memorySrc, 1)
 	m.state = WantRead

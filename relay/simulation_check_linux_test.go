@@ -1,0 +1,230 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+const (
+	simFlowsMost = 6
+	simAfter     = 100 * time.Millisecond
+	simForever   = time.Hour
+)
+
+var simContext = context.Background()
+
+// look checks what must be true between two turns: docs/invariants.md, 25 to 30.
+func (s *simulation) look() {
+	if s.core == nil || s.wrong != nil {
+		return
+	}
+	st := s.core.streams.all[0]
+	k := st.keep
+	pipes := make(map[uint32]uint32)
+	var leased, kept int64
+	st.slab.Each(func(f *streamFlow) {
+		for h := range f.half {
+			half := &f.half[h]
+			if _, n := half.Memory(); n > 0 {
+				leased++
+			}
+			if half.In-half.Out != int64(half.Held()) && f.wait[h] != pump.Failed && f.cause == CauseNone {
+				s.fail("flow in slot %d: %d bytes taken, %d delivered and %d held", f.slot, half.In, half.Out, half.Held())
+			}
+		}
+		if !f.kept {
+			return
+		}
+		kept++
+		r := k.ledger.Record(f.slot)
+		if r.Generation() != f.gen {
+			s.fail("the flow in slot %d is kept and has no record", f.slot)
+			return
+		}
+		if _, ok := s.keeper.held[k.flowKey(f.ref())]; !ok {
+			s.fail("the flow in slot %d is kept, and its sockets are not held", f.slot)
+		}
+		for h := range f.half {
+			half, rec := &f.half[h], r.Half(h)
+			if rec.In() != half.In || rec.Out() != half.Raw() {
+				s.fail("the record in slot %d says %d and %d, and the half has %d and %d", f.slot, rec.In(), rec.Out(), half.In, half.Raw())
+			}
+			if p := rec.Pipe(); p != 0 {
+				if other, taken := pipes[p]; taken {
+					s.fail("slots %d and %d name pipe %d", f.slot, other, p)
+				}
+				pipes[p] = f.slot
+			}
+		}
+	})
+	if st.loopStats.Kept != kept {
+		s.fail("%d flows are kept, and %d are counted", kept, st.loopStats.Kept)
+	}
+	if got := s.core.streams.pipes.Stats().Leased; got != leased {
+		s.fail("%d pipes are leased, and halves have %d", got, leased)
+	}
+	if taken := s.core.descriptors.taken(); taken < 0 {
+		s.fail("%d descriptors are taken", taken)
+	}
+}
+
+// settle lets all happen that is under way, until nothing does any more. Peers read what comes, and if end is set they end what they
+// send.
+func (s *simulation) settle(end bool) {
+	s.process.Fault = nil
+	s.process.DieAfter(0)
+	s.keeper.fails = 0
+	still := 0
+	for turns := 0; still < 4 && s.wrong == nil; turns++ {
+		if turns > 20_000 {
+			s.fail("there is no end:\n%s", s.describe())
+			return
+		}
+		before := s.progress()
+		s.turn()
+		for s.world.InFlight() > 0 {
+			s.world.Deliver(0, 1<<30)
+		}
+		s.accept()
+		for _, f := range s.flows {
+			for side := range f.fd {
+				s.read(f, side, 1<<18)
+				if end {
+					s.end(f, side)
+				}
+			}
+		}
+		s.keeper.closeDropped()
+		if s.progress() != before || s.world.InFlight() > 0 {
+			still = 0
+			continue
+		}
+		still++
+		s.world.Sleep(simAfter + 10*time.Millisecond)
+	}
+}
+
+// progress changes when something happens.
+func (s *simulation) progress() string {
+	n := 0
+	for _, f := range s.flows {
+		n += f.records
+		for side := range f.fd {
+			if f.half[side].end || f.half[side].failed {
+				n += 1 << 8
+			}
+			if f.fd[side] < 0 {
+				n += 1 << 16
+			}
+		}
+	}
+	return fmt.Sprint(s.delivered, n, len(s.accepted), s.core.streams.flows())
+}
+
+// check checks what must be true at the end, when all peers have ended and read what they got.
+func (s *simulation) check() {
+	if s.wrong != nil {
+		return
+	}
+	for _, f := range s.flows {
+		if f.mayReset {
+			continue
+		}
+		for side := range f.half {
+			if h := &f.half[side]; !h.end || h.got != h.sent {
+				s.fail("flow %d: of %d bytes that side %d has sent, %d have arrived, and the end: %v\n%s", f.id, h.sent, side, h.got, h.end, s.describe())
+			}
+		}
+		if f.records != 1 {
+			s.fail("flow %d has %d records", f.id, f.records)
+		}
+	}
+	st, c := s.core.streams.all[0], s.core
+	stats := st.loopStats
+	switch {
+	case c.streams.flows() != 0:
+		s.fail("%d flows are left\n%s", c.streams.flows(), s.describe())
+	case stats.Kept != 0:
+		s.fail("%d flows are kept at the end", stats.Kept)
+	case c.streams.pipes.Stats().Leased != 0:
+		s.fail("%d pipes are leased at the end", c.streams.pipes.Stats().Leased)
+	case st.env.Held != 0:
+		s.fail("%d bytes of buffers are held at the end", st.env.Held)
+	case stats.BytesRead != stats.BytesWritten+stats.BytesDropped:
+		s.fail("%d bytes read, %d written, %d dropped", stats.BytesRead, stats.BytesWritten, stats.BytesDropped)
+	case st.keep.ledger.Arena().Used() != 0:
+		s.fail("%d bytes of the ledger's blocks are lent at the end", st.keep.ledger.Arena().Used())
+	}
+	ended := int64(0)
+	for _, n := range stats.Ended {
+		ended += n
+	}
+	if stats.Accepted != ended {
+		s.fail("%d flows were accepted, and %d have ended", stats.Accepted, ended)
+	}
+	for slot := range st.keep.ledger.All() {
+		s.fail("slot %d has a record at the end", slot)
+	}
+	for key := range s.keeper.held {
+		if kindOf(key) == holdFlow {
+			s.fail("the sockets of flow %d are held at the end", numberOf(key))
+		}
+	}
+	// An epoll instance, an eventfd, the listener, and the pipes that rest.
+	if open, want := s.process.Open(), 3+2*int(c.streams.pipes.Stats().Open); open != want {
+		s.fail("%d descriptors are open at the end, rather than %d", open, want)
+	}
+	promised := c.descriptors.promised()
+	if taken := c.descriptors.taken() - 2*c.streams.pipes.Stats().Open - st.descriptors.ahead; taken != 0 || promised != st.descriptors.ahead {
+		s.fail("%d descriptors are taken, and %d promised, at the end; %d ahead", taken, promised, st.descriptors.ahead)
+	}
+}
+
+// finish gives back what is not simulated: shared memory.
+func (s *simulation) finish() {
+	if s.core != nil {
+		s.drop()
+	}
+	s.keeper.closeDropped()
+	for _, x := range s.keeper.held {
+		for _, fd := range x.FDs {
+			s.keeper.process.Close(fd)
+		}
+	}
+}
+
+// describe tells what there is.
+func (s *simulation) describe() (text string) {
+	for _, f := range s.flows {
+		text += fmt.Sprintf("flow %d: may be reset %v, %d records, descriptors %v, sent and got %+v\n", f.id, f.mayReset, f.records, f.fd, f.half)
+		for side, fd := range f.fd {
+			if fd >= 0 {
+				c, _ := s.peers.TCPCounts(fd)
+				in, _ := s.peers.ReadQueued(fd)
+				text += fmt.Sprintf("  peer %d: %+v, %d to read, poll %#x\n", side, c, in, s.peers.Poll(fd, sys.PollIn|sys.PollOut))
+			}
+		}
+	}
+	if s.core == nil {
+		return text
+	}
+	st := s.core.streams.all[0]
+	st.slab.Each(func(f *streamFlow) {
+		text += fmt.Sprintf("slot %d, client %s: state %d, waits %v, kept %v, cause %s, %v, odd %v\n", f.slot, f.peer, f.state, f.wait, f.kept, f.cause, f.err, f.odd)
+		for h := range f.half {
+			text += fmt.Sprintf("  half %d: %d in, %d out, %d held\n", h, f.half[h].In, f.half[h].Out, f.half[h].Held())
+		}
+		for side, fd := range f.fd {
+			if fd >= 0 {
+				c, _ := s.process.TCPCounts(int(fd))
+				in, _ := s.process.ReadQueued(int(fd))
+				text += fmt.Sprintf("  side %d: %+v, %d to read, poll %#x\n", side, c, in, s.process.Poll(int(fd), sys.PollIn|sys.PollOut|sys.PollRdHup))
+			}
+		}
+	})
+	return text + fmt.Sprintf("%d deaths, %d upgrades, time %v, the loop waits until %v\n", s.deaths, s.upgrades, s.world.Elapsed(), s.process.WaitsUntil())
+}

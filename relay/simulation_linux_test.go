@@ -1,0 +1,490 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/penstock/penstock/internal/loop"
+	"github.com/penstock/penstock/internal/simkernel"
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/hold"
+)
+
+// simulation is one run of an engine in a simulated kernel: one loop, TCP, clients and upstreams, a holder, and processes that die in
+// the middle of a call and are followed by the next one. Nothing happens but what it does, so that the same steps are the same run.
+//
+// Each byte that a peer sends says whose it is, in which direction it goes and which one of its stream it is. So a byte that arrives is
+// the next one, or it is somebody else's, lost, moved or sent twice.
+type simulation struct {
+	world    *simkernel.World
+	peers    *simkernel.Process // clients and upstreams
+	process  *simkernel.Process // the relay
+	keeper   *simHolder
+	upstream int // the upstreams' listening socket
+	at       Addr
+	to       Addr
+
+	core    *core
+	stepper *loop.Stepper
+
+	flows     []*simFlow
+	accepted  []int // by the upstreams, of clients that nobody knows yet
+	records   map[netip.AddrPort]int
+	diesNext  int // the next process dies at this place, when it restores
+	deaths    int
+	upgrades  int
+	delivered int64
+	after     int // Keep.After: 0 is at once
+	wrong     error
+	scratch   []byte
+}
+
+// simFlow is a client, and its upstream once that is known.
+type simFlow struct {
+	id       byte
+	client   netip.AddrPort
+	fd       [2]int // of the peers; -1: none
+	half     [2]simHalf
+	mayReset bool // one of its ends was reset or closed, or its process died before it was kept
+	records  int
+}
+
+// simHalf is a direction, by the side that sends.
+type simHalf struct {
+	sent, got int64
+	ended     bool // the sender has ended it
+	end       bool // the receiver has got the end
+	failed    bool // the receiver has got an error
+}
+
+// simByte is byte n of a direction of a flow.
+func simByte(id byte, side int, n int64) byte {
+	x := uint64(n)*0x9e3779b97f4a7c15 + uint64(id)<<8 + uint64(side)
+	x ^= x >> 29
+	return byte(x>>8) ^ byte(x)
+}
+
+// simHolder is a keeper: it has duplicates of what it was given, in another process.
+type simHolder struct {
+	s       *simulation
+	process *simkernel.Process
+	held    map[holdKey]hold.Held
+	new     []holdKey   // since the last Flush that succeeded
+	fails   int         // the next calls of Flush
+	late    []hold.Held // dropped, and not closed yet
+}
+
+func (h *simHolder) Hold(key [2]uint64, label string, fds []int) error {
+	x := hold.Held{Key: key, Label: label}
+	for _, fd := range fds {
+		n, e := h.s.process.Pass(fd, h.process)
+		if e != 0 {
+			return e
+		}
+		x.FDs = append(x.FDs, n)
+	}
+	if _, taken := h.held[key]; taken {
+		h.s.fail("key %v is held twice", key)
+	}
+	h.held[key] = x
+	h.new = append(h.new, key)
+	return nil
+}
+
+func (h *simHolder) Drop(key [2]uint64) {
+	if x, ok := h.held[key]; ok {
+		delete(h.held, key)
+		h.late = append(h.late, x)
+	}
+}
+
+func (h *simHolder) Flush() error {
+	h.closeDropped()
+	if h.fails > 0 {
+		h.fails--
+		for _, key := range h.new {
+			h.Drop(key)
+		}
+		h.new = nil
+		return errSimHolder
+	}
+	h.new = nil
+	return nil
+}
+
+var errSimHolder = errors.New("the holder fails")
+
+// closeDropped closes what was dropped, which happens soon, but not at once.
+func (h *simHolder) closeDropped() {
+	for _, x := range h.late {
+		for _, fd := range x.FDs {
+			h.process.Close(fd)
+		}
+	}
+	h.late = nil
+}
+
+// give gives the next process what is held.
+func (h *simHolder) give() (all []hold.Held) {
+	h.closeDropped()
+	h.new = nil
+	for _, x := range h.held {
+		next := hold.Held{Key: x.Key, Label: x.Label}
+		for _, fd := range x.FDs {
+			n, e := h.process.Pass(fd, h.s.process)
+			if e != 0 {
+				h.s.fail("the holder gives %d: %v", fd, e)
+			}
+			next.FDs = append(next.FDs, n)
+		}
+		all = append(all, next)
+	}
+	slices.SortFunc(all, func(a, b hold.Held) int { return slices.Compare(a.Key[:], b.Key[:]) })
+	return all
+}
+
+func (s *simulation) fail(format string, args ...any) {
+	if s.wrong == nil {
+		s.wrong = fmt.Errorf(format, args...)
+	}
+}
+
+// newSimulation makes the peers and the first process.
+func newSimulation(slow bool, after int) *simulation {
+	s := &simulation{world: simkernel.New(), records: make(map[netip.AddrPort]int), after: after}
+	s.world.Slow = slow
+	s.peers = s.world.NewProcess()
+	s.keeper = &simHolder{s: s, process: s.world.NewProcess(), held: make(map[holdKey]hold.Held)}
+	var sa sys.Sockaddr
+	sa.SetAddrPort(netip.MustParseAddrPort("127.0.0.1:2000"))
+	fd, err := sys.Listen(s.peers, &sa, false, false, 0, func(int) error { return nil })
+	if err != nil {
+		panic(err)
+	}
+	s.upstream = fd
+	s.at = Addr{Network: TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:1000")}
+	s.to = Addr{Network: TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:2000")}
+	s.begin()
+	return s
+}
+
+// begin starts a process, which restores what the one before has left.
+func (s *simulation) begin() {
+	for {
+		s.process = s.world.NewProcess()
+		if s.lives(s.start) {
+			return
+		}
+	}
+}
+
+func (s *simulation) start() {
+	keep := &hold.Keep{Holder: s.keeper, Held: s.keeper.give(), After: -1}
+	if s.after > 0 {
+		keep.After = simAfter
+	}
+	c, err := newCore(Config{Loops: 1, Keep: keep, MaxPipes: 4, PipeSize: 64 << 10, LowWaterMark: 20_000}, s.process)
+	if err != nil {
+		s.fail("new engine: %v", err)
+		return
+	}
+	s.core = c
+	s.process.DieAfter(s.diesNext) // from here on: what a process has mapped that dies before is not known
+	s.diesNext = 0
+	c.streams.pipes.Keep()
+	s.stepper = loop.NewStepper(c.loops, func() { close(c.done) })
+	e := &Engine{c}
+	_, err = e.Listen(s.at, ListenConfig{
+		Hooks:    Hooks{Upstream: s.choose, Done: s.done},
+		Timeouts: Timeouts{HalfClosed: -1, Connect: simForever},
+	})
+	if err != nil {
+		s.fail("listen: %v", err)
+		return
+	}
+	if _, err := e.Restore(RestoreConfig{}); err != nil {
+		s.fail("restore: %v", err)
+	}
+}
+
+// lives calls do, and reports false if the process has died in it. What it leaves is what its keeper has, and the shared memory.
+func (s *simulation) lives(do func()) (lives bool) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			if _, ok := cause.(simkernel.Died); !ok {
+				panic(cause)
+			}
+			s.died()
+			lives = false
+		}
+	}()
+	do()
+	return true
+}
+
+// died is the end of a process.
+func (s *simulation) died() {
+	s.deaths++
+	kept := make(map[netip.AddrPort]bool)
+	if s.core != nil && len(s.core.streams.all) > 0 {
+		st := s.core.streams.all[0]
+		note := st.keep.turn.Note()
+		st.slab.Each(func(f *streamFlow) {
+			kept[f.peer] = f.kept
+			if x := s.flowOf(f.peer); x != nil && f.kept && note.Generation == f.gen && note.Slot == f.slot && st.record(f).Crashes()+1 >= crashesMost {
+				x.mayReset = true
+			}
+		})
+	}
+	for _, f := range s.flows {
+		if !kept[f.client] {
+			f.mayReset = true
+		}
+	}
+	s.drop()
+}
+
+// drop ends a process that does not run any more.
+func (s *simulation) drop() {
+	if s.core != nil {
+		for _, st := range s.core.streams.all {
+			if st.keep != nil {
+				st.keep.ledger.Close()
+			}
+		}
+	}
+	s.core = nil
+	s.process.Exit()
+}
+
+func (s *simulation) choose(f *Flow, attempt int) *Addr {
+	if attempt > 0 {
+		return nil
+	}
+	return &s.to
+}
+
+func (s *simulation) done(r *Record) {
+	s.records[r.Peer.AddrPort]++
+	f := s.flowOf(r.Peer.AddrPort)
+	if f == nil {
+		s.fail("the record of a flow of %s, which is no client", r.Peer)
+		return
+	}
+	if f.records++; f.records > 1 {
+		s.fail("flow %d has %d records", f.id, f.records)
+	}
+	if r.Cause == CauseEnd && !f.mayReset && (r.Up.Written != f.half[up].sent || r.Down.Written != f.half[down].sent) {
+		s.fail("flow %d has ended well with %d and %d bytes, and was sent %d and %d", f.id, r.Up.Written, r.Down.Written, f.half[up].sent, f.half[down].sent)
+	}
+	if r.Cause != CauseEnd && !f.mayReset {
+		s.fail("flow %d ends with %s, %v, and nobody has done anything to it", f.id, r.Cause, r.Err)
+	}
+}
+
+func (s *simulation) flowOf(client netip.AddrPort) *simFlow {
+	for _, f := range s.flows {
+		if f.client == client {
+			return f
+		}
+	}
+	return nil
+}
+
+// connect begins a client.
+func (s *simulation) connect() {
+	if len(s.flows) >= simFlowsMost {
+		return
+	}
+	fd, e := s.peers.Socket(sys.IPv4, false)
+	if e != 0 {
+		s.fail("socket: %v", e)
+		return
+	}
+	var sa sys.Sockaddr
+	sa.SetAddrPort(s.at.AddrPort)
+	s.peers.Connect(fd, &sa)
+	if e := sys.SockError(s.peers, fd); e != 0 {
+		s.fail("a client cannot connect: %v", e)
+		return
+	}
+	s.peers.LocalAddr(fd, &sa)
+	f := &simFlow{id: byte(len(s.flows) + 1), client: sa.AddrPort(), fd: [2]int{fd, -1}}
+	s.flows = append(s.flows, f)
+	s.send(f, up, 1) // so that its upstream knows whose it is
+}
+
+// accept lets the upstreams accept, and find out whose connections they have.
+func (s *simulation) accept() {
+	for {
+		var sa sys.Sockaddr
+		fd, e := s.peers.Accept(s.upstream, &sa)
+		if e != 0 {
+			break
+		}
+		s.accepted = append(s.accepted, fd)
+	}
+	left := s.accepted[:0]
+	for _, fd := range s.accepted {
+		var b [1]byte
+		switch n, e := s.peers.Recv(fd, b[:]); {
+		case e == sys.EAGAIN:
+			left = append(left, fd)
+		case n == 0 || e != 0: // its client has gone, or its process
+			s.peers.Close(fd)
+		default:
+			s.met(fd, b[0])
+		}
+	}
+	s.accepted = left
+}
+
+// met is called with the first byte that an upstream has got, which says whose it is.
+func (s *simulation) met(fd int, first byte) {
+	for _, f := range s.flows {
+		if simByte(f.id, up, 0) != first {
+			continue
+		}
+		if f.fd[sideUpstream] >= 0 || f.half[up].got > 0 {
+			s.fail("flow %d has a second connection to its upstream", f.id)
+		}
+		f.fd[sideUpstream] = fd
+		f.half[up].got = 1
+		return
+	}
+	s.fail("an upstream got %#x first, which is nobody's", first)
+}
+
+// buffer returns n bytes, until it is called again.
+func (s *simulation) buffer(n int) []byte {
+	if n > len(s.scratch) {
+		s.scratch = make([]byte, n)
+	}
+	return s.scratch[:n]
+}
+
+// send lets a peer send up to n bytes.
+func (s *simulation) send(f *simFlow, side, n int) {
+	h := &f.half[side]
+	if f.fd[side] < 0 || h.ended {
+		return
+	}
+	b := s.buffer(n)
+	for i := range b {
+		b[i] = simByte(f.id, side, h.sent+int64(i))
+	}
+	m, e := s.peers.Send(f.fd[side], b)
+	switch {
+	case e == 0:
+		h.sent += int64(m)
+	case e != sys.EAGAIN:
+		s.broken(f, side, e)
+	}
+}
+
+// read lets a peer read up to n bytes.
+func (s *simulation) read(f *simFlow, side, n int) {
+	h := &f.half[1-side]
+	if f.fd[side] < 0 || h.end {
+		return
+	}
+	b := s.buffer(n)
+	m, e := s.peers.Recv(f.fd[side], b)
+	switch {
+	case e == sys.EAGAIN:
+		return
+	case e != 0:
+		s.broken(f, side, e)
+		return
+	case m == 0:
+		h.end = true
+		if !h.ended {
+			s.fail("flow %d: side %d has got an end that nobody has sent", f.id, side)
+		}
+		if h.got != h.sent {
+			s.fail("flow %d: side %d has got the end after %d of %d bytes", f.id, side, h.got, h.sent)
+		}
+		return
+	}
+	for i, c := range b[:m] {
+		if at := h.got + int64(i); at >= h.sent || c != simByte(f.id, 1-side, at) {
+			s.fail("flow %d: byte %d that side %d has got is not the one that was sent", f.id, at, side)
+			return
+		}
+	}
+	h.got += int64(m)
+	s.delivered += int64(m)
+}
+
+// broken is called when a peer's connection has failed.
+func (s *simulation) broken(f *simFlow, side int, e sys.Errno) {
+	if !f.mayReset {
+		s.fail("flow %d: side %d: %v, and nobody has done anything to it", f.id, side, e)
+	}
+	f.half[1-side].failed = true
+	s.peers.Close(f.fd[side])
+	f.fd[side] = -1
+}
+
+// end lets a peer end its direction.
+func (s *simulation) end(f *simFlow, side int) {
+	if f.fd[side] >= 0 && !f.half[side].ended {
+		f.half[side].ended = true
+		s.peers.ShutdownWrite(f.fd[side])
+	}
+}
+
+// close lets a peer close its connection, with a reset or with what close(2) makes of it.
+func (s *simulation) close(f *simFlow, side int, reset bool) {
+	if f.fd[side] < 0 {
+		return
+	}
+	if reset || !f.half[side].ended || !f.half[1-side].end {
+		f.mayReset = true
+	}
+	f.half[side].ended = true
+	s.peers.CloseResets(f.fd[side], reset)
+	s.peers.Close(f.fd[side])
+	f.fd[side] = -1
+}
+
+// turn is one turn of the loop. Time passes only if it has nothing to do.
+func (s *simulation) turn() {
+	if !s.lives(func() { s.stepper.Turn(s.core.loops[0]) }) {
+		s.begin()
+	} else if note := s.core.streams.all[0].keep.turn.Note(); note.Generation != 0 {
+		s.fail("between two turns, the note names slot %d", note.Slot)
+	}
+	s.look()
+}
+
+// kill kills the process between two calls.
+func (s *simulation) kill() {
+	s.died()
+	s.begin()
+}
+
+// upgrade hands over to a next process.
+func (s *simulation) upgrade() {
+	e := &Engine{s.core}
+	lives := s.lives(func() {
+		if err := e.HandOver(simContext); err != nil && !errors.Is(err, errSimHolder) {
+			s.fail("hand over: %v", err)
+		}
+	})
+	if lives {
+		if s.core.state != closed {
+			return // the holder has failed
+		}
+		s.upgrades++
+		for _, f := range s.flows { // a flow that cannot be handed over is reset
+			if f.records > 0 {
+				f.mayReset = true
+			}
+		}
+		s.drop()
+	}
+	s.begin()
+}

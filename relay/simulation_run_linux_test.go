@@ -1,0 +1,332 @@
+package relay
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/simkernel"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+var (
+	simulateFor  = flag.Duration("simulate", 0, "how long TestSimulate runs schedules of random seeds; 0: a fixed number of them")
+	simulateSeed = flag.Uint64("simulate.seed", 0, "run the schedule of this seed only")
+)
+
+// simStep is one step of a schedule. What its numbers mean depends on what there is at that time, so that a schedule without some of
+// its steps is one, too.
+type simStep struct {
+	kind simKind
+	a, b int
+}
+
+type simKind uint8
+
+const (
+	simTurn simKind = iota
+	simConnect
+	simAccept
+	simSend
+	simRead
+	simEnd
+	simClose
+	simReset
+	simDeliver
+	simSleep
+	simDie
+	simDieTwice
+	simKill
+	simUpgrade
+	simFault
+	simHeal
+	simHolderFails
+	simSettle
+	simKinds
+)
+
+var simNames = [simKinds]string{"turn", "connect", "accept", "send", "read", "end", "close", "reset", "deliver", "sleep", "die", "dieTwice", "kill", "upgrade", "fault", "heal", "holderFails", "settle"}
+
+// simWeights say how often a step is drawn.
+var simWeights = [simKinds]int{
+	simTurn: 30, simConnect: 5, simAccept: 8, simSend: 18, simRead: 14, simEnd: 3, simClose: 1, simReset: 1, simDeliver: 12, simSleep: 4,
+	simDie: 6, simDieTwice: 1, simKill: 1, simUpgrade: 1, simFault: 4, simHeal: 4, simHolderFails: 1, simSettle: 1,
+}
+
+func (x simStep) String() string { return fmt.Sprintf("{%s %d %d}", simNames[x.kind], x.a, x.b) }
+
+// simSchedule is what a seed stands for.
+type simSchedule struct {
+	slow  bool
+	after int
+	steps []simStep
+}
+
+func drawSchedule(seed uint64) simSchedule {
+	r := rand.New(rand.NewPCG(seed, 1))
+	x := simSchedule{slow: r.IntN(2) == 0, after: r.IntN(3)}
+	sum := 0
+	for _, w := range simWeights {
+		sum += w
+	}
+	x.steps = append(x.steps, simStep{kind: simConnect})
+	for range 20 + r.IntN(100) {
+		n, kind := r.IntN(sum), simKind(0)
+		for ; n >= simWeights[kind]; kind++ {
+			n -= simWeights[kind]
+		}
+		x.steps = append(x.steps, simStep{kind, r.IntN(1 << 10), r.IntN(1 << 10)})
+	}
+	return x
+}
+
+// simSizes are what a number of bytes is drawn from.
+var simSizes = [...]int{1, 10, 100, 1000, 3000, 4096, 8000, 17_000, 18_500, 30_000, 65_536, 70_000, 150_000, 300_000}
+
+// do does a step.
+func (s *simulation) do(x simStep) {
+	var f *simFlow
+	side := x.b & 1
+	if len(s.flows) > 0 {
+		f = s.flows[x.a%len(s.flows)]
+	}
+	size := simSizes[x.b>>1%len(simSizes)]
+	switch x.kind {
+	case simTurn:
+		for range 1 + x.a%3 {
+			s.turn()
+		}
+	case simConnect:
+		s.connect()
+	case simAccept:
+		s.accept()
+	case simSend:
+		if f != nil {
+			s.send(f, side, size)
+		}
+	case simRead:
+		if f != nil {
+			s.read(f, side, size)
+		}
+	case simEnd:
+		if f != nil {
+			s.end(f, side)
+		}
+	case simClose, simReset:
+		if f != nil {
+			s.close(f, side, x.kind == simReset)
+		}
+	case simDeliver:
+		if n := s.world.InFlight(); n > 0 {
+			s.world.Deliver(x.a%n, size)
+		}
+	case simSleep:
+		s.world.Sleep(time.Duration(1+x.a%200) * time.Millisecond)
+	case simDieTwice:
+		s.diesNext = 1 + x.b%12
+		fallthrough
+	case simDie:
+		s.process.DieAfter(1 + x.a%40)
+	case simKill:
+		s.kill()
+	case simUpgrade:
+		s.upgrade()
+	case simFault:
+		s.process.Fault = simFaults(x.a, x.b)
+	case simHeal:
+		s.process.Fault = nil
+	case simHolderFails:
+		s.keeper.fails = 1 + x.a%3
+	case simSettle:
+		s.settle(false)
+	}
+}
+
+// simFaults are calls that fail, or move less than they could. What a flow ends with because of it nobody else has done.
+func simFaults(kind, every int) func(simkernel.Call, int) (int, sys.Errno) {
+	n := 0
+	every = 2 + every%5
+	return func(c simkernel.Call, most int) (int, sys.Errno) {
+		if n++; n%every != 0 {
+			return most, 0
+		}
+		moves := most > 0 && c != "epoll-wait"
+		switch kind % 6 {
+		case 0:
+			if moves {
+				return 0, sys.EINTR
+			}
+		case 1:
+			if moves {
+				return 1, 0
+			}
+		case 2:
+			if moves {
+				return (most + 1) / 2, 0
+			}
+		case 3:
+			if c == "pipe" {
+				return 0, sys.EMFILE
+			}
+		case 4:
+			if c == "accept" || c == "socket" {
+				return 0, sys.EMFILE
+			}
+		case 5:
+			if c == "epoll-wait" {
+				return 0, sys.EINTR
+			}
+		}
+		return most, 0
+	}
+}
+
+// run runs a schedule. An error says what was wrong, and after how many steps.
+func (x *simSchedule) run() (at int, s *simulation) {
+	s = newSimulation(x.slow, x.after)
+	defer s.finish()
+	for i, step := range x.steps {
+		s.do(step)
+		s.look()
+		if s.wrong != nil {
+			return i, s
+		}
+	}
+	s.settle(true)
+	s.check()
+	return len(x.steps), s
+}
+
+// shrink removes what a failing schedule does not need to fail.
+func (x *simSchedule) shrink() {
+	fails := func(steps []simStep) bool {
+		y := simSchedule{x.slow, x.after, steps}
+		_, s := y.run()
+		return s.wrong != nil
+	}
+	for n := len(x.steps) / 2; n > 0; n /= 2 {
+		for at := 0; at < len(x.steps); {
+			if less := slices.Delete(slices.Clone(x.steps), at, min(at+n, len(x.steps))); fails(less) {
+				x.steps = less
+			} else {
+				at += n
+			}
+		}
+	}
+}
+
+func (x simSchedule) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "slow %v, after %d:", x.slow, x.after)
+	for _, step := range x.steps {
+		b.WriteString(" " + step.String())
+	}
+	return b.String()
+}
+
+// report tells of a schedule that has failed.
+func (x *simSchedule) report(seed uint64, at int, s *simulation) string {
+	x.steps = x.steps[:min(at+1, len(x.steps))]
+	first := s.wrong
+	x.shrink()
+	_, s = x.run()
+	return fmt.Sprintf("seed %d, step %d: %v\nwith the fewest steps: %v\n%v", seed, at, first, s.wrong, x)
+}
+
+// TestSimulate runs schedules of random seeds in a simulated kernel. To repeat one, give it -simulate.seed.
+func TestSimulate(t *testing.T) {
+	if *simulateSeed != 0 {
+		x := drawSchedule(*simulateSeed)
+		if at, s := x.run(); s.wrong != nil {
+			t.Error(x.report(*simulateSeed, at, s))
+		}
+		return
+	}
+	if *simulateFor == 0 {
+		simulateSeeds(t, 1, 800)
+		return
+	}
+	first := rand.Uint64()
+	t.Logf("seeds from %d on, for %v on %d CPUs", first, *simulateFor, runtime.GOMAXPROCS(0))
+	simulateSeeds(t, first, math.MaxInt)
+}
+
+// simulateSeeds runs n schedules, or as many as there is time for, on all CPUs.
+func simulateSeeds(t *testing.T, first uint64, n int) {
+	var done, flows, deaths, upgrades atomic.Int64
+	var failed atomic.Bool
+	began := time.Now()
+	say := func() string {
+		d := time.Since(began).Seconds()
+		return fmt.Sprintf("%d schedules, %.0f/s; %d flows, %.0f/s; %d deaths, %d upgrades", done.Load(), float64(done.Load())/d, flows.Load(), float64(flows.Load())/d, deaths.Load(), upgrades.Load())
+	}
+	var all sync.WaitGroup
+	var next atomic.Int64
+	for worker := range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			told := time.Now()
+			for !failed.Load() && (*simulateFor == 0 || time.Since(began) < *simulateFor) {
+				i := next.Add(1) - 1
+				if i >= int64(n) {
+					return
+				}
+				seed := first + uint64(i)
+				x := drawSchedule(seed)
+				if at, s := x.run(); s.wrong != nil {
+					failed.Store(true)
+					t.Error(x.report(seed, at, s))
+					return
+				} else {
+					done.Add(1)
+					flows.Add(int64(len(s.flows)))
+					deaths.Add(int64(s.deaths))
+					upgrades.Add(int64(s.upgrades))
+				}
+				if worker == 0 && time.Since(told) > 10*time.Second {
+					told = time.Now()
+					fmt.Println(say())
+				}
+			}
+		})
+	}
+	all.Wait()
+	t.Log(say())
+}
+
+// TestSimulateAgain runs schedules twice: one seed is one run.
+func TestSimulateAgain(t *testing.T) {
+	for seed := uint64(1); seed <= 40; seed++ {
+		var texts [2]string
+		for i := range texts {
+			x := drawSchedule(seed)
+			_, s := x.run()
+			texts[i] = fmt.Sprintln(s.wrong, s.deaths, s.upgrades, s.delivered, s.world.Elapsed(), s.process.Calls(), s.peers.Calls(), s.describe())
+		}
+		if texts[0] != texts[1] {
+			t.Fatalf("seed %d:\n%s\nand again:\n%s", seed, texts[0], texts[1])
+		}
+	}
+}
+
+// seedsThatFound are of schedules that found something, with what that was.
+var seedsThatFound = map[uint64]string{
+	47:  "the loop's count of bytes held in buffers did not know those of an earlier process, and was negative from then on",
+	697: "between two turns, the turn note named the flow whose timer had come up last",
+}
+
+func TestSeedsThatFound(t *testing.T) {
+	for seed, what := range seedsThatFound {
+		x := drawSchedule(seed)
+		if at, s := x.run(); s.wrong != nil {
+			t.Errorf("seed %d, which has found before: %s; step %d: %v", seed, what, at, s.wrong)
+		}
+	}
+}

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // end is one end of a connection on one kernel: its descriptors, of which all but the first are duplicates.
@@ -67,9 +67,7 @@ func (r *kernelRun) connect(t *testing.T) {
 	if e := r.k.Connect(a, &r.at); e != sys.EINPROGRESS {
 		t.Fatalf("%T: connect: %v", r.k, e)
 	}
-	for !sys.Readable(r.k, r.listener) {
-		sleepShortly()
-	}
+	testwait.Until(t, "a client waits to be accepted", func() bool { return sys.Readable(r.k, r.listener) })
 	var from sys.Sockaddr
 	b, e := r.k.Accept(r.listener, &from)
 	r.must(t, "accept", e)
@@ -78,8 +76,6 @@ func (r *kernelRun) connect(t *testing.T) {
 		r.ends = append(r.ends, end{fds: []int{fd}})
 	}
 }
-
-func sleepShortly() { time.Sleep(50 * time.Microsecond) } // what Linux delivers takes a moment
 
 func (r *kernelRun) close() {
 	for _, e := range r.ends {
@@ -241,16 +237,9 @@ func runBoth(t *testing.T, seed uint64) {
 	var script []string
 	agree := func(what func(r *kernelRun) string) {
 		t.Helper()
-		deadline := time.Now().Add(20 * time.Second)
-		for {
-			a, b := what(real), what(simulated)
-			if a == b {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("seed %d, after %s:\nLinux     %s\nsimulated %s", seed, strings.Join(script, ", "), a, b)
-			}
-			sleepShortly()
+		var a, b string
+		if !testwait.For(func() bool { a, b = what(real), what(simulated); return a == b }) {
+			t.Fatalf("seed %d, after %s:\nLinux     %s\nsimulated %s", seed, strings.Join(script, ", "), a, b)
 		}
 	}
 	agree((*kernelRun).state)

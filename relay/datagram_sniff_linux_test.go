@@ -271,14 +271,16 @@ func TestDatagramSniffEvicted(t *testing.T) {
 	testwait.Until(t, "one is sent", func() bool { return r.dgramStats().Sent == 1 })
 	tellGram(t, b, l.Addr(), "undecided")
 	testwait.Until(t, "two are read", func() bool { return r.dgramStats().Received == 2 })
-	began := time.Now()
-	for time.Since(began) < patience { // until neither is in use
-		tellGram(t, c, l.Addr(), "to echo")
-		if r.dgramStats().Begun == 3 {
-			break
-		}
-		time.Sleep(tick)
-	}
+	testwait.Until(t, "neither is in use", func() bool {
+		used := 0
+		r.e.onLoops(func(fl *Flow) {
+			if d := fl.owner.(*datagrams); d.inUse(d.of(fl)) {
+				used++
+			}
+		})
+		return used == 0
+	})
+	tellGram(t, c, l.Addr(), "to echo")
 	if rec := r.expect(CauseEvicted); rec.Peer != gramAddr(b.LocalAddr()) || rec.Up.DatagramsDropped != 1 {
 		t.Errorf("%+v made room, want %v", rec, b.LocalAddr())
 	}

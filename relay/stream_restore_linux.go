@@ -49,7 +49,7 @@ func (s *streams) restore(x *earlierFlow, t *restorer) {
 	case loss != notLost || final:
 	case !early:
 		loss = s.restoreHalves(f, r, t)
-	case f.listener == nil: // a pair relays from its beginning
+	case f.listener == nil, f.fd[sideUpstream] >= 0: // a pair relays from its beginning; the upstream of such a flow is not held
 		loss = hold.LossInconsistent
 	}
 	if loss != notLost {

@@ -30,6 +30,9 @@ ALL        := $(call packages,$(MODULES))
 # The two packages whose tests take longest begin first, so that the others are not done long before them.
 WITH_TESTS := ./relay ./cmd/penstock/internal/dashboard $(call packages,$(TESTED))
 
+# Tests ask after each turn of a loop what docs/invariants.md says of its state; see internal/loop/invariants_linux.go.
+CHECKED := -tags penstock_invariants
+
 # git refuses to answer in a checkout that belongs to another user; that must not stop the build.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
@@ -64,6 +67,7 @@ fmt: # fails if a file is not formatted, and names the file
 .PHONY: vet
 vet: # go vet in all modules
 	$(STEP) "go vet" $(GO) vet $(ALL)
+	$(STEP) "go vet of what only tests build" $(GO) vet $(CHECKED) ./relay ./internal/loop
 
 .PHONY: staticcheck
 staticcheck: # the only linter besides vet, at a pinned version that is in no go.mod
@@ -85,7 +89,7 @@ table: # the import table and the other rules of internal/archtest
 
 .PHONY: test
 test: servers ## the tests of all modules, those of PACKAGES (4) packages at the same time: many wait for a lease, a time-out or a browser; go vet is a step of lint
-	$(STEP) "tests" $(GO) test -vet=off -timeout $(PATIENCE) -p $(PACKAGES) -count=1 $(WITH_TESTS)
+	$(STEP) "tests" $(GO) test $(CHECKED) -vet=off -timeout $(PATIENCE) -p $(PACKAGES) -count=1 $(WITH_TESTS)
 
 .PHONY: servers
 servers: # the servers that tests run; a minute, once, that no test's time-out should pay for
@@ -93,7 +97,7 @@ servers: # the servers that tests run; a minute, once, that no test's time-out s
 
 .PHONY: race
 race: servers ## the same under the race detector; fails if the detector is not available
-	$(STEP) "race job" env PENSTOCK_WANT_RACE=1 GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(GO) test -race -vet=off -timeout $(PATIENCE) -p $(PACKAGES) -count=1 $(WITH_TESTS)
+	$(STEP) "race job" env PENSTOCK_WANT_RACE=1 GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(GO) test $(CHECKED) -race -vet=off -timeout $(PATIENCE) -p $(PACKAGES) -count=1 $(WITH_TESTS)
 
 .PHONY: cross
 cross: ## build and vet for the other platforms

@@ -93,6 +93,7 @@ func (d *datagrams) Turn() (more bool) {
 	d.turnStopping()
 	d.turnEmpty()
 	more, d.unread, d.beginning = d.unread, false, 0
+	d.checkInvariants()
 	return more
 }
 

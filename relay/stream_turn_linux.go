@@ -120,6 +120,7 @@ func (s *streams) Turn() (more bool) {
 		s.keep.turn.End()
 		s.keep.settleSome(s.loop.Now)
 	}
+	s.checkInvariants()
 	return false
 }
 

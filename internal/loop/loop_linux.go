@@ -185,6 +185,7 @@ func (l *Loop) turn() {
 	}
 	l.noteSeen(all)
 	l.timers()
+	l.checkInvariants()
 	l.endTurn()
 }
 

@@ -296,7 +296,7 @@ func TestOptionsOfMultipath(t *testing.T) {
 	}
 	defer sys.Linux{}.Close(fd)
 	for _, want := range []SocketOptions{{MPTCP: true}, {MPTCP: true, UserTimeout: 5 * time.Second}} {
-		l := &Listener{addr: Addr{Network: TCP}}
+		l := &Listener{addr: Addr{Network: TCP}, engine: &Engine{core: &core{shared: shared{kernel: sys.Linux{}}}}}
 		was, err := l.optionsOf(fd, &want)
 		if err != nil || l.unchangeableOption(&want, &was) != nil || was.UserTimeout != want.UserTimeout {
 			t.Errorf("%v, %+v", err, was)

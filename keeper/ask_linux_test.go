@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // testBroker opens files beneath the policy, which is a folder. Some requests are for tests.
@@ -25,12 +26,8 @@ func testBroker(policy, request string) (int, error) {
 	case what == "nothing":
 		return -1, nil
 	case what == "wait": // until a file is there
-		for {
-			if _, err := os.Stat(path); err == nil {
-				return -1, errors.New("waited")
-			}
-			time.Sleep(time.Millisecond)
-		}
+		testwait.For(func() bool { _, err := os.Stat(path); return err == nil })
+		return -1, errors.New("waited")
 	case what != "open" || filepath.Dir(path) != policy:
 		return -1, fmt.Errorf("not allowed: %w", syscall.EACCES)
 	default:

@@ -23,6 +23,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // childEnv has the order for a child process, a childConfig.
@@ -307,10 +308,11 @@ func runTestWorker(w *Worker, c childConfig) int {
 		case "same": // hold one pipe N times, as fast as possible
 			pr, pw, _, _ := sys.Linux{}.Pipe(4096)
 			for i := range o.N {
-				err := w.Hold([2]uint64{o.Key + uint64(i), 1}, "", []int{pr, pw})
-				for ; err == ErrFull; err = w.Hold([2]uint64{o.Key + uint64(i), 1}, "", []int{pr, pw}) {
-					time.Sleep(time.Millisecond) // the keeper has not said yet that it has dropped the last ones
-				}
+				var err error
+				testwait.For(func() bool { // until the keeper has said that it has dropped the last ones
+					err = w.Hold([2]uint64{o.Key + uint64(i), 1}, "", []int{pr, pw})
+					return err != ErrFull
+				})
 				fail(err)
 				if i%126 == 125 || i == o.N-1 {
 					fail(flush(w))
@@ -390,13 +392,9 @@ var signals = make(chan os.Signal, 10)
 
 // flush is what a worker does that may wait.
 func flush(w *Worker) error {
-	for {
-		err := w.Flush()
-		if err != ErrBusy {
-			return err
-		}
-		time.Sleep(time.Millisecond)
-	}
+	var err error
+	testwait.For(func() bool { err = w.Flush(); return err != ErrBusy })
+	return err
 }
 
 func countFDs(pid int) int {
@@ -622,12 +620,7 @@ func (r *rig) exit() int {
 // settled waits until f returns true.
 func (r *rig) settled(what string, f func() bool) {
 	r.Helper()
-	for end := time.Now().Add(patience); !f(); {
-		if time.Now().After(end) {
-			r.Fatalf("not settled: %s", what)
-		}
-		time.Sleep(time.Millisecond)
-	}
+	testwait.Until(r, what, f)
 }
 
 func runManual(string) int { return 94 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -186,6 +187,7 @@ func TestDrainLosesNoDatagram(t *testing.T) {
 			to := Addr{Network: UDP, AddrPort: netip.AddrPortFrom(netip.MustParseAddr(row.to), at.AddrPort.Port())}
 			stop := make(chan struct{})
 			var wg sync.WaitGroup
+			var heard atomic.Int64
 			ask := func(c net.PacketConn, text string) bool {
 				b := make([]byte, 100)
 				c.WriteTo([]byte(text), gramNet(to))
@@ -195,6 +197,7 @@ func TestDrainLosesNoDatagram(t *testing.T) {
 					t.Errorf("heard %q, %v, want %q", b[:n], err, text)
 					return false
 				}
+				heard.Add(1)
 				return true
 			}
 			until := func(ask func(i int) bool) {
@@ -229,9 +232,13 @@ func TestDrainLosesNoDatagram(t *testing.T) {
 				defer c.Close()
 				return ask(c, fmt.Sprint("new ", i))
 			})
-			time.Sleep(5 * time.Millisecond)
+			more := func() {
+				from := heard.Load()
+				testwait.Until(t, "answers", func() bool { return heard.Load() >= from+40 || t.Failed() })
+			}
+			more()
 			drainBegun(t, r)
-			time.Sleep(5 * time.Millisecond)
+			more()
 			close(stop)
 			wg.Wait()
 		})

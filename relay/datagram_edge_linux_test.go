@@ -161,7 +161,7 @@ func TestEvictionAfterAGap(t *testing.T) {
 	release := r.holdLoop()
 	tellGram(t, packetSocket(t, "udp4"), l.Addr(), "another client") // whose event comes first
 	tellGram(t, s, back, "answer")
-	time.Sleep(2 * leastPatience)
+	r.k.Pass(2 * leastPatience)
 	release()
 	hearGram(t, slow, "answer")
 }

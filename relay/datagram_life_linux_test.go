@@ -24,7 +24,7 @@ func TestDatagramIdle(t *testing.T) {
 		c := packetSocket(t, "udp4")
 		start := time.Now()
 		askGram(t, c, l.Addr(), "still here")
-		_, ok := keepsUp(t, start, idle, 7, func() error { // for longer than the timeout in all
+		_, ok := r.keepsUp(start, idle, 7, func() error { // for longer than the timeout in all
 			askGram(t, c, l.Addr(), "still here")
 			if len(r.records) > 0 {
 				return errors.New("the flow has ended")
@@ -84,7 +84,7 @@ func TestEviction(t *testing.T) {
 	tellGram(t, cs[2], l.Addr(), "2")
 	testwait.Until(t, "three flows", func() bool { return r.dgramStats().Flows == 3 })
 	up.Store(echo)
-	time.Sleep(max(leastPatience, 2*time.Since(start)) + 2*tick)
+	r.pass(max(leastPatience, 2*time.Since(start)) + 2*tick)
 	askGram(t, cs[3], l.Addr(), "3")
 	if rec := r.expect(CauseEvicted); rec.Client.AddrPort != gramAddr(cs[2].LocalAddr()).AddrPort {
 		t.Errorf("%v went first, and not the one without an answer", rec.Client)
@@ -505,8 +505,8 @@ func TestDatagramTimes(t *testing.T) {
 	tellGram(t, c, l.Addr(), "unanswered")
 	back := hearGram(t, s, "unanswered")
 	silence := 300 * time.Millisecond
-	time.Sleep(silence)
-	connected := time.Since(start)
+	r.pass(silence)
+	connected := silence + time.Since(start)
 	tellGram(t, c, l.Addr(), "answered")
 	hearGram(t, s, "answered")
 	var detail FlowInfo
@@ -524,7 +524,7 @@ func TestDatagramTimes(t *testing.T) {
 		hearGram(t, c, "answer")
 	}
 	rec := r.expect(CauseAnswered)
-	answered := time.Since(start) - connected
+	answered := silence + time.Since(start) - connected
 	if rec.Connect <= 0 || rec.Connect >= connected-silence/2 {
 		t.Errorf("connect %v, and there was a socket long before %v", rec.Connect, connected)
 	}

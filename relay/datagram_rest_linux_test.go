@@ -121,7 +121,7 @@ func TestWhatRests(t *testing.T) {
 			} else {
 				testwait.Until(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropFiltered) == 1 })
 			}
-			time.Sleep(c.silence)
+			r.pass(c.silence)
 			killOne(t, r, CauseKilled)
 			r.expect(CauseKilled)
 			if n := r.dgramStats().Resting; n != c.want {

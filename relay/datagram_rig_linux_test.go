@@ -2,6 +2,7 @@ package relay
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"maps"
@@ -17,6 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/feature"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -186,12 +188,10 @@ func echoOn(t testing.TB, c net.PacketConn) {
 			if err != nil {
 				return
 			}
-			for { // a Unix client's queue may be full for a while
-				if _, err := c.WriteTo(b[:n], from); err == nil || from.Network() != "unixgram" {
-					break
-				}
-				time.Sleep(time.Millisecond)
-			}
+			testwait.For(func() bool { // a Unix client's queue may be full for a while
+				_, err := c.WriteTo(b[:n], from)
+				return err == nil || from.Network() != "unixgram" || errors.Is(err, net.ErrClosed)
+			})
 		}
 	})
 	t.Cleanup(func() { c.Close(); wg.Wait() })

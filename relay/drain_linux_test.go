@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,7 +62,6 @@ func drainWithFlow(t *testing.T, r *rig, a, b net.Conn) {
 	}
 	for range 10 {
 		say(t, a, b, "the flow goes on")
-		time.Sleep(time.Millisecond)
 	}
 	select {
 	case err := <-ended:
@@ -143,7 +143,7 @@ func TestCloseInTraffic(t *testing.T) {
 			dial(t, r.listen("tcp4", ListenConfig{}, hole))
 		}
 		testwait.Until(t, "all are flows", func() bool { s := r.e.Stats(); return s.Flows() == flows+3 })
-		time.Sleep(30 * time.Millisecond)
+		testwait.Until(t, "there is traffic", func() bool { s := r.e.Stats(); total := s.Total(); return total.BytesWritten > 4<<20 })
 		var closers sync.WaitGroup
 		errs := make(chan error, 3)
 		for range 3 {
@@ -188,7 +188,7 @@ func TestCloseWhileDraining(t *testing.T) {
 	say(t, a, b, "hello")
 	ended := make(chan error, 1)
 	go func() { ended <- r.e.Drain(context.Background()) }()
-	time.Sleep(20 * time.Millisecond)
+	testwait.Until(t, "the engine drains", r.e.stopping.Load)
 	r.e.Close()
 	if err := <-ended; err != nil && !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
@@ -201,6 +201,7 @@ func TestConcurrentUse(t *testing.T) {
 	r := newRig(t, Config{Loops: 3})
 	l := r.listen("tcp4", ListenConfig{}, &Addr{Network: Echo})
 	var wg sync.WaitGroup
+	var dialed atomic.Int64
 	for range 4 {
 		wg.Go(func() {
 			for range 20 {
@@ -210,6 +211,7 @@ func TestConcurrentUse(t *testing.T) {
 				}
 				c.Write([]byte("hello"))
 				c.Close()
+				dialed.Add(1)
 			}
 		})
 		wg.Go(func() {
@@ -235,7 +237,7 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 	wg.Go(func() {
-		time.Sleep(50 * time.Millisecond)
+		testwait.For(func() bool { return dialed.Load() >= 20 })
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 		defer cancel()
 		r.e.Drain(ctx)

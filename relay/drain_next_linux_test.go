@@ -8,9 +8,9 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
@@ -40,6 +40,7 @@ func TestDrainLeavesTCPToNextProcess(t *testing.T) {
 	}
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
+	var served atomic.Int64
 	for range 4 {
 		wg.Go(func() {
 			for i := 0; ; i++ {
@@ -52,6 +53,7 @@ func TestDrainLeavesTCPToNextProcess(t *testing.T) {
 				if err == nil {
 					err = said(c, c, fmt.Sprint(i))
 					c.Close()
+					served.Add(1)
 				}
 				if err != nil {
 					t.Error(err)
@@ -60,7 +62,7 @@ func TestDrainLeavesTCPToNextProcess(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(10 * time.Millisecond)
+	testwait.Until(t, "clients are served", func() bool { return served.Load() >= 20 })
 	drained := make(chan error, 1)
 	go func() { drained <- r.e.Drain(context.Background()) }()
 	testwait.Until(t, "the listeners have closed", func() bool { return len(r.listening()) == 0 })

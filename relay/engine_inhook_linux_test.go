@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +17,12 @@ import (
 
 func contextFor(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.Context(), d)
+}
+
+// inside returns how many goroutines are in a function.
+func inside(function string) int {
+	stacks := make([]byte, 4<<20)
+	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), function)
 }
 
 // Everybody that drains is told when the last flow has ended.
@@ -31,7 +38,7 @@ func TestDrainTogether(t *testing.T) {
 		go func() { ended <- r.e.Drain(ctx) }()
 	}
 	testwait.Until(t, "the engine drains", r.e.stopping.Load)
-	time.Sleep(20 * time.Millisecond) // most of them wait by now
+	testwait.Until(t, "all of them wait", func() bool { return inside("relay.(*Engine).Drain(") == drains })
 	a.Close()
 	b.Close()
 	for range drains {

@@ -130,7 +130,7 @@ func TestTurnsAreBounded(t *testing.T) {
 		f.SetTimeouts(Timeouts{Life: at - f.start})
 	})
 	release = holdLoop(r)
-	time.Sleep(6 * tick)
+	r.k.Pass(6 * tick)
 	release()
 	ended.want(t, flows, loop.TimerBurst)
 }

@@ -20,7 +20,6 @@ func TestLife(t *testing.T) {
 				if _, err := a.Write(buf); err != nil {
 					return
 				}
-				time.Sleep(time.Millisecond)
 			}
 		}()
 		wantReset(t, b)
@@ -74,7 +73,7 @@ func TestFirstByte(t *testing.T) {
 	t.Run("in time", func(t *testing.T) {
 		r, a, b := after(t, func(b net.Conn) { io.WriteString(b, "hello") })
 		hear(t, a, "hello")
-		time.Sleep(2 * first)
+		r.pass(2 * first)
 		say(t, a, b, "still here")
 		a.Close()
 		b.Close()
@@ -85,7 +84,7 @@ func TestFirstByte(t *testing.T) {
 	t.Run("half-closed", func(t *testing.T) {
 		r, a, b := after(t, func(b net.Conn) { closeWrite(t, b) })
 		wantEnd(t, a)
-		time.Sleep(2 * first)
+		r.pass(2 * first)
 		say(t, a, b, "all of it")
 		a.Close()
 		r.expect(CauseEnd)
@@ -93,7 +92,7 @@ func TestFirstByte(t *testing.T) {
 	t.Run("echo", func(t *testing.T) {
 		r := newRig(t, Config{})
 		a := dial(t, r.listen("tcp4", ListenConfig{Timeouts: Timeouts{FirstByte: time.Millisecond}}, &Addr{Network: Echo}))
-		time.Sleep(first)
+		r.pass(first)
 		say(t, a, a, "hello")
 		a.Close()
 		r.expect(CauseEnd)

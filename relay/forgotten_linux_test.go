@@ -5,7 +5,6 @@ import (
 	"net"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/internal/testwait"
@@ -75,7 +74,6 @@ func TestForgotten(t *testing.T) {
 	})
 	for range 5 {
 		runtime.GC()
-		time.Sleep(time.Millisecond)
 	}
 	c, err := net.Dial("tcp4", addr)
 	if err != nil {

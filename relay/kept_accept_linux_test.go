@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A client of a listener that the loops share waits in its queue until the loop accepts it that serves it: a
@@ -101,11 +102,11 @@ func closeAndHandOver(e *Engine, start func()) error {
 		closing.Wait()
 		close(closed)
 	}()
-	for asked := false; !asked; time.Sleep(time.Millisecond) {
+	testwait.For(func() bool {
 		e.mu.Lock()
-		asked = len(e.listeners) == 0
-		e.mu.Unlock()
-	}
+		defer e.mu.Unlock()
+		return len(e.listeners) == 0
+	})
 	start()
 	if err := e.HandOver(context.Background()); err != nil {
 		return err

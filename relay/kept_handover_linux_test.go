@@ -245,11 +245,13 @@ func handOverLatePair(e *Engine, a, b string, done func(*Record)) error {
 	s.load.Add(1)
 	result := make(chan error, 1)
 	go func() { result <- e.HandOver(context.Background()) }()
-	for shut := false; !shut; time.Sleep(time.Millisecond) {
-		if shut = !s.loop.Reserve(); !shut {
+	testwait.For(func() bool {
+		open := s.loop.Reserve()
+		if open {
 			s.loop.PostReserved(nil)
 		}
-	}
+		return !open
+	})
 	s.loop.PostReserved(&loop.Request{To: s, Arg: x})
 	return <-result
 }

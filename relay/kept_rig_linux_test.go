@@ -117,13 +117,8 @@ func (k *keptTable) closeAll(fds []int) {
 func (k *keptTable) expect(kind holdKind, n int) {
 	k.t.Helper()
 	held := 0
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		if held = len(k.heldOf(kind)); held == n {
-			return
-		}
-		if time.Now().After(deadline) {
-			k.t.Fatalf("%d of kind %d are held, want %d", held, kind, n)
-		}
+	if !testwait.For(func() bool { held = len(k.heldOf(kind)); return held == n }) {
+		k.t.Fatalf("%d of kind %d are held, want %d", held, kind, n)
 	}
 }
 
@@ -160,16 +155,12 @@ type keptHolder struct {
 func (h *keptHolder) send(p []byte, fds []int) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for {
-		switch e := h.buf.Send(h.fd, p, fds); e {
-		case 0:
-			return nil
-		case sys.EAGAIN, sys.EINTR:
-			time.Sleep(100 * time.Microsecond) // the test reads
-		default:
-			return e
-		}
+	var e sys.Errno
+	testwait.For(func() bool { e = h.buf.Send(h.fd, p, fds); return e != sys.EAGAIN && e != sys.EINTR }) // the test reads
+	if e != 0 {
+		return e
 	}
+	return nil
 }
 
 func (h *keptHolder) Hold(key [2]uint64, label string, fds []int) error {
@@ -407,11 +398,12 @@ func serveKept(text string, say func(keptAnswer)) error {
 	}
 	b := make([]byte, 1024)
 	for len(keep.Held) < o.Items {
-		n, fds, lost, e := h.buf.Recv(fd, b, nil)
+		var n int
+		var fds []int
+		var lost bool
+		var e sys.Errno
+		testwait.For(func() bool { n, fds, lost, e = h.buf.Recv(fd, b, nil); return e != sys.EAGAIN })
 		switch {
-		case e == sys.EAGAIN:
-			time.Sleep(100 * time.Microsecond)
-			continue
 		case e != 0 || n == 0 || lost:
 			return fmt.Errorf("receive item %d: %w, %d bytes, lost %v", len(keep.Held), e, n, lost)
 		}
@@ -500,8 +492,8 @@ func serveKept(text string, say func(keptAnswer)) error {
 			close(stopped)
 		case "drain": // until the ports of datagrams are closed
 			go e.Drain(context.Background())
-			for closed := false; !closed; time.Sleep(time.Millisecond) {
-				closed = true
+			testwait.For(func() bool {
+				closed := true
 				for _, d := range e.datagrams.all {
 					d.loop.Ask(func() {
 						for _, p := range d.ports {
@@ -509,7 +501,8 @@ func serveKept(text string, say func(keptAnswer)) error {
 						}
 					})
 				}
-			}
+				return closed
+			})
 		case "listen again": // as a reload does that removes a listener, and one that adds it again
 			l := listeners[0]
 			if err := l.Close(); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/penstock/penstock/internal/feature"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/hold"
 )
 
@@ -314,14 +315,11 @@ func (n *nursery) excused() bool {
 
 // settle waits until the death of a child that was to die is known, and what the next one has restored.
 func (n *nursery) settle() {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	testwait.For(func() bool {
 		n.mu.Lock()
-		known := (len(n.deaths) > 0 || len(n.dies) == 0) && n.line != nil || n.err != nil
-		n.mu.Unlock()
-		if known {
-			return
-		}
-	}
+		defer n.mu.Unlock()
+		return (len(n.deaths) > 0 || len(n.dies) == 0) && n.line != nil || n.err != nil
+	})
 }
 
 var ownPort atomic.Uint32

@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/hold"
 )
 
@@ -214,10 +215,8 @@ func runLastCall(text string) int {
 		return fail(fmt.Errorf("instead of the end: %q, %v", m.Op, err))
 	}
 	// The flows of the test have ended: the engine must have none.
-	for end := time.Now().Add(patience); e.Stats().Flows() > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			return fail(fmt.Errorf("%d flows are left: %+v", e.Stats().Flows(), e.Stats().Total()))
-		}
+	if !testwait.For(func() bool { s := e.Stats(); return s.Flows() == 0 }) {
+		return fail(fmt.Errorf("%d flows are left: %+v", e.Stats().Flows(), e.Stats().Total()))
 	}
 	if err := h.line.send(lastCallMessage{Op: "count", Count: k.Count()}, nil); err != nil {
 		return fail(err)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 func TestListenErrors(t *testing.T) {
@@ -271,7 +272,8 @@ func TestAcceptQueueIsTaken(t *testing.T) {
 						ended <- l.Close()
 					}
 				}()
-				time.Sleep(20 * time.Millisecond)
+				in := map[string]string{"drain": "relay.(*Engine).Drain(", "listener": "relay.(*Listener).Close("}[how]
+				testwait.Until(t, "it waits", func() bool { return inside(in) == 1 })
 				release()
 				for i, c := range clients {
 					text := fmt.Sprintf("client %d", i)

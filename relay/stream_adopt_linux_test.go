@@ -9,9 +9,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/internal/testwait"
 )
@@ -70,7 +72,8 @@ func TestAdoptLate(t *testing.T) {
 			closeWrite(t, a)
 			io.WriteString(b, "birds")
 			b.Close()
-			time.Sleep(5 * time.Millisecond)
+			arrived(t, innerA, len("early"))
+			arrived(t, innerB, len("birds"))
 			if err := r.e.Relay(innerA, innerB, PairConfig{Done: r.done}); err != nil {
 				t.Fatal(err)
 			}
@@ -84,7 +87,14 @@ func TestAdoptLate(t *testing.T) {
 		a, innerA := testnet.Pair(t, "tcp4")
 		innerB, b := testnet.Pair(t, "tcp4")
 		reset(t, a)
-		time.Sleep(5 * time.Millisecond)
+		raw, err := innerA.(syscall.Conn).SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		testwait.Until(t, "the reset has come", func() (came bool) {
+			raw.Control(func(fd uintptr) { came = sys.HasError(sys.Linux{}, int(fd)) })
+			return came
+		})
 		if err := r.e.Relay(innerA, innerB, PairConfig{Done: r.done}); err != nil {
 			t.Fatal(err)
 		}
@@ -200,11 +210,10 @@ func TestAdoptForgetsDeadlines(t *testing.T) {
 	r := newRig(t, Config{})
 	a, innerA := testnet.Pair(t, "tcp4")
 	innerB, b := testnet.Pair(t, "tcp4")
-	innerA.SetDeadline(time.Now().Add(10 * time.Millisecond))
+	innerA.SetDeadline(time.Unix(1, 0))
 	if err := r.e.Relay(innerA, innerB, PairConfig{Done: r.done}); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(30 * time.Millisecond)
 	say(t, a, b, "hello")
 	a.Close()
 	b.Close()
@@ -316,7 +325,7 @@ func TestAdoptWhileStopping(t *testing.T) {
 			defer wg.Wait()
 			w := &closer{wrapped: wrapped{Conn: innerA, read: "early"}, stop: func() {
 				wg.Go(func() { stop(r.e) })
-				time.Sleep(50 * time.Millisecond)
+				testwait.For(r.e.stopping.Load)
 			}}
 			err := r.e.Relay(w, innerB, PairConfig{Done: r.done})
 			if err == nil {

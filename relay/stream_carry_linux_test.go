@@ -106,7 +106,6 @@ func TestHalfClose(t *testing.T) {
 				wantEnd(t, b)
 				for range 3 {
 					say(t, b, a, "mine are to come")
-					time.Sleep(time.Millisecond)
 				}
 				select {
 				case rec := <-r.records:
@@ -153,7 +152,7 @@ func TestReset(t *testing.T) {
 					case "bulk":
 						go testnet.Play(b, testnet.Script{Discard: true})
 						go a.Write(make([]byte, 8<<20))
-						time.Sleep(3 * time.Millisecond)
+						testwait.Until(t, "bulk", func() bool { s := r.e.Stats(); total := s.Total(); return total.BytesWritten > 1<<20 })
 						if _, tcp := a.(*net.TCPConn); !tcp {
 							// bytes that nobody reads make a Unix socket's close a reset
 							b.Write([]byte("x"))
@@ -236,7 +235,7 @@ func TestResetAfterHalfClose(t *testing.T) {
 				io.WriteString(b, "never read")
 				closeWrite(t, a)
 				wantEnd(t, b)
-				time.Sleep(5 * time.Millisecond)
+				arrived(t, a, len("never read"))
 				reset(t, a)
 				rec := r.expect(cause)
 				if rec.Duration > 5*time.Second {

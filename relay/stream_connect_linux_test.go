@@ -157,7 +157,7 @@ func TestFullQueueDrains(t *testing.T) {
 	testwait.Until(t, "a flow", func() bool { s := r.e.Stats(); return s.Flows() == 1 })
 	r.e.Stats() // the turn has ended in which it has found the queue full
 	const wait = 50 * time.Millisecond
-	time.Sleep(wait)
+	r.pass(wait)
 	accept()
 	accept()
 	b := accept()
@@ -184,7 +184,8 @@ func TestClientGoesWhileConnecting(t *testing.T) {
 	b := dial(t, r.listen("tcp4", ListenConfig{}, addr))
 	b.Write([]byte("question"))
 	closeWrite(t, b)
-	time.Sleep(20 * time.Millisecond)
+	testwait.Until(t, "a flow", func() bool { s := r.e.Stats(); return s.Flows() == 1 })
+	r.pass(tick)
 	accept()
 	accept()
 	up := accept()

@@ -136,7 +136,7 @@ func TestQueuedClients(t *testing.T) {
 			r, _, s, a, ref := queue(t, network)
 			io.WriteString(a, "question")
 			closeWrite(t, a)
-			time.Sleep(20 * time.Millisecond)
+			r.pass(tick)
 			ref.Resume()
 			b := s.accept(t)
 			hear(t, b, "question")

@@ -20,7 +20,7 @@ func TestIdle(t *testing.T) {
 				start := time.Now()
 				a, b := r.flow(p[0], p[1], ListenConfig{Timeouts: Timeouts{Idle: idle}})
 				from, to := a, b
-				last, ok := keepsUp(t, start, idle, 4, func() error { // longer than the idle time, with something moving
+				last, ok := r.keepsUp(start, idle, 4, func() error { // longer than the idle time, with something moving
 					from, to = to, from
 					return said(from, to, "alive")
 				})
@@ -71,14 +71,14 @@ func TestHalfClosedLinger(t *testing.T) {
 				r := newRig(t, Config{})
 				a, b := r.flow(p[0], p[1], listen)
 				y, x := r.flow(p[0], p[1], listen)
-				time.Sleep(linger) // not half-closed yet
+				r.pass(linger) // not half-closed yet
 				start := time.Now()
 				for _, side := range [][2]net.Conn{{a, b}, {x, y}} {
 					say(t, side[0], side[1], "bye")
 					closeWrite(t, side[0])
 					wantEnd(t, side[1])
 				}
-				_, ok := keepsUp(t, start, linger, 5, func() error { return errors.Join(said(b, a, "not yet"), said(y, x, "not yet")) })
+				_, ok := r.keepsUp(start, linger, 5, func() error { return errors.Join(said(b, a, "not yet"), said(y, x, "not yet")) })
 				for range 2 {
 					rec := r.expect(CauseHalfClosed)
 					if ok && rec.Duration < 3*linger {
@@ -100,13 +100,13 @@ func TestHalfClosedCountsFromTheEnd(t *testing.T) {
 				r := newRig(t, Config{})
 				a, b := r.flow(p[0], p[1], ListenConfig{Timeouts: Timeouts{HalfClosed: linger}})
 				say(t, a, b, "a question")
-				time.Sleep(linger * 3 / 2)
+				r.pass(linger * 3 / 2)
 				closed := time.Now()
 				closeWrite(t, a)
 				wantEnd(t, b)
-				time.Sleep(linger / 4)
+				r.pass(linger / 4)
 				if err := said(b, a, "the answer"); err != nil {
-					if time.Since(closed) < linger*2/3 {
+					if time.Since(closed)+linger/4 < linger*2/3 {
 						t.Fatal(err)
 					}
 					r.record()
@@ -128,12 +128,13 @@ func TestLastWordsCountFromTheFailure(t *testing.T) {
 	for _, c := range []net.Conn{a, b} { // neither reads
 		r.fill(t, c)
 	}
-	time.Sleep(failedDrain + 200*time.Millisecond)
+	r.pass(failedDrain + 200*time.Millisecond)
 	failed := time.Now()
 	reset(t, b)
-	time.Sleep(4 * tick) // several looks at the timers
+	testwait.Until(t, "the reset is seen", func() bool { return r.blocked() == 1 })
+	r.pass(4 * tick) // several looks at the timers
 	readToEnd(t, a)
-	if took := time.Since(failed); took > failedDrain*2/3 {
+	if took := 4*tick + time.Since(failed); took > failedDrain*2/3 {
 		t.Skipf("this machine stopped for %v", took)
 	}
 	if rec := r.expect(CauseUpstreamReset); rec.Down.BytesDropped() != 0 || rec.Up.BytesDropped() == 0 {
@@ -147,7 +148,7 @@ func TestHalfClosedForEver(t *testing.T) {
 	a, b := r.flow("tcp4", "tcp4", ListenConfig{Timeouts: Timeouts{HalfClosed: -1}})
 	closeWrite(t, a)
 	wantEnd(t, b)
-	time.Sleep(150 * time.Millisecond)
+	r.pass(5 * time.Second)
 	say(t, b, a, "late")
 	b.Close()
 	r.expect(CauseEnd)

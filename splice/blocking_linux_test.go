@@ -3,6 +3,7 @@ package splice
 import (
 	"net"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -56,7 +57,7 @@ func TestBlockingWhileStalled(t *testing.T) {
 				t.Fatal("no part of it went out")
 			}
 			r.read(t, 4<<10)
-			time.Sleep(100 * time.Microsecond)
+			runtime.Gosched()
 		}
 		r.src.SetDeadline(time.Now())
 		r.dst.SetDeadline(time.Now())

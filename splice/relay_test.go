@@ -174,7 +174,6 @@ func TestHalfClose(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(5 * time.Millisecond)
 				select {
 				case <-d.done:
 					t.Fatal("Relay ended with one direction open")

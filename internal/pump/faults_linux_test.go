@@ -179,7 +179,7 @@ func TestRefusalIsForgotten(t *testing.T) {
 	off := w.bulk(0)
 	send := func(n int) {
 		w.write(off, n)
-		time.Sleep(time.Millisecond) // or else the read might be a smaller one
+		w.arrived(n) // or else the read might be a smaller one
 		w.until(WantRead)
 		w.read(off, n)
 		off += int64(n)

@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/pool"
 )
 
@@ -153,11 +154,11 @@ func (w *transfer) run() State {
 // written has been taken, which the kernel may take a while to deliver.
 func (w *transfer) until(want State) {
 	w.t.Helper()
-	for range 5000 {
-		if st := w.turn(1 << 20); st == want && (st != WantRead || w.half.In >= w.wrote) {
-			return
-		}
-		time.Sleep(time.Millisecond)
+	if testwait.For(func() bool {
+		st := w.turn(1 << 20)
+		return st == want && (st != WantRead || w.half.In >= w.wrote)
+	}) {
+		return
 	}
 	w.t.Fatalf("state %d never came; in %d, out %d;%s", want, w.half.In, w.half.Out, w.k.Counts())
 }
@@ -212,6 +213,12 @@ func (w *transfer) write(off int64, n int) {
 	}
 	w.wrote = off + int64(n)
 	ready(w.t, w.src, sys.In, time.Second)
+}
+
+// arrived waits until n bytes are in the socket of the source, so that one read has all of it.
+func (w *transfer) arrived(n int) {
+	w.t.Helper()
+	testwait.Until(w.t, "all has arrived", func() bool { got, _ := sys.Linux{}.ReadQueued(w.src); return got >= n })
 }
 
 // read takes n bytes of the pattern, from offset off, out of the destination.

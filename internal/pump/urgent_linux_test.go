@@ -120,7 +120,7 @@ func TestUrgentCostsNothing(t *testing.T) {
 	off := w.bulk(0)
 	recv, in := w.k.Count(testkernel.Recv), w.k.Count(testkernel.SpliceIn)
 	w.write(off, 50_000)
-	time.Sleep(time.Millisecond)
+	w.arrived(50_000)
 	w.until(WantRead)
 	w.read(off, 50_000)
 	if n := w.k.Count(testkernel.Recv) - recv; n != 0 {

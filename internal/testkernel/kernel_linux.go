@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -51,6 +52,7 @@ type Kernel struct {
 	real      sys.Linux
 	counts    [calls]atomic.Int64
 	armed     atomic.Bool // there are faults
+	passed    atomic.Int64
 
 	mu     sync.Mutex
 	rules  [calls][]*rule
@@ -66,6 +68,12 @@ func New() *Kernel {
 }
 
 var _ sys.Kernel = (*Kernel)(nil)
+
+// Now returns the time, and what [Kernel.Pass] has added to it.
+func (k *Kernel) Now() time.Time { return k.real.Now().Add(time.Duration(k.passed.Load())) }
+
+// Pass lets time pass: the clock of everything that has this kernel is later by d. A loop that sleeps does not notice until it is woken.
+func (k *Kernel) Pass(d time.Duration) { k.passed.Add(int64(d)) }
 
 // rule is one fault.
 type rule struct {

@@ -1,0 +1,40 @@
+package relay
+
+import "testing"
+
+// TestDeathAtEachCall runs one script again and again: flows that copy and splice, of which one is half closed and one is reset. The
+// process dies in front of its first call, then behind it, and so on until it lives.
+func TestDeathAtEachCall(t *testing.T) {
+	for place := 1; ; place++ {
+		s := newSimulation(false, 0)
+		s.process.DieAfter(place)
+		for range 3 {
+			s.connect()
+			s.turn()
+			s.accept()
+		}
+		for range 6 {
+			s.send(s.flows[0], up, 100_000) // spliced
+			s.send(s.flows[0], down, 100)   // copied
+			s.send(s.flows[2], up, 5000)
+			s.turn()
+			s.read(s.flows[0], sideUpstream, 1<<20)
+		}
+		s.end(s.flows[0], sideClient)
+		s.turn()
+		s.send(s.flows[0], down, 100_000) // half closed
+		s.close(s.flows[1], sideUpstream, true)
+		s.turn()
+		died := s.deaths > 0
+		s.settle(true)
+		s.check()
+		s.finish()
+		if s.wrong != nil {
+			t.Fatalf("the process died at place %d: %v\n%s", place, s.wrong, s.describe())
+		}
+		if !died {
+			t.Logf("%d places", place-1)
+			return
+		}
+	}
+}

@@ -152,10 +152,10 @@ func (s *simulation) do(x simStep) {
 
 // simFaults are calls that fail, or move less than they could. What a flow ends with because of it nobody else has done.
 func simFaults(kind, every int) func(simkernel.Call, int) (int, sys.Errno) {
-	n := 0
+	r := rand.New(rand.NewPCG(uint64(kind), uint64(every))) // a regular one could meet each retry of a call
 	every = 2 + every%5
 	return func(c simkernel.Call, most int) (int, sys.Errno) {
-		if n++; n%every != 0 {
+		if r.IntN(every) > 0 {
 			return most, 0
 		}
 		moves := most > 0 && c != "epoll-wait"

@@ -145,6 +145,7 @@ func (s *simulation) check() {
 	}
 	st, c := s.core.streams.all[0], s.core
 	stats := st.loopStats
+	s.spliced, s.restored = stats.BytesSpliced, stats.Restored
 	switch {
 	case c.streams.flows() != 0:
 		s.fail("%d flows are left\n%s", c.streams.flows(), s.describe())

@@ -36,6 +36,8 @@ type simulation struct {
 	deaths    int
 	upgrades  int
 	delivered int64
+	spliced   int64 // by the relay, and how many flows a process has gone on with, at the end
+	restored  int64
 	after     int // Keep.After: 0 is at once
 	wrong     error
 	scratch   []byte

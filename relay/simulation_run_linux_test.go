@@ -261,7 +261,7 @@ func TestSimulate(t *testing.T) {
 
 // simulateSeeds runs n schedules, or as many as there is time for, on all CPUs.
 func simulateSeeds(t *testing.T, first uint64, n int) {
-	var done, flows, deaths, upgrades atomic.Int64
+	var done, flows, deaths, upgrades, spliced, restored atomic.Int64
 	var failed atomic.Bool
 	began := time.Now()
 	say := func() string {
@@ -289,6 +289,8 @@ func simulateSeeds(t *testing.T, first uint64, n int) {
 					flows.Add(int64(len(s.flows)))
 					deaths.Add(int64(s.deaths))
 					upgrades.Add(int64(s.upgrades))
+					spliced.Add(s.spliced)
+					restored.Add(s.restored)
 				}
 				if worker == 0 && time.Since(told) > 10*time.Second {
 					told = time.Now()
@@ -299,6 +301,9 @@ func simulateSeeds(t *testing.T, first uint64, n int) {
 	}
 	all.Wait()
 	t.Log(say())
+	if spliced.Load() == 0 || restored.Load() == 0 || upgrades.Load() == 0 {
+		t.Errorf("%d bytes were spliced, and %d flows restored: the schedules do not say much", spliced.Load(), restored.Load())
+	}
 }
 
 // TestSimulateAgain runs schedules twice: one seed is one run.

@@ -101,6 +101,7 @@ func TestOptionsOfHeldListener(t *testing.T) {
 	o.Socket = SocketOptions{Nagle: true, KeepAlive: 30 * time.Second, DSCP: 10, UserTimeout: 7 * time.Second}
 	p := k.start(o)
 	o.Listen = p.urls()
+	onLinux := &Engine{&core{shared: shared{kernel: sys.Linux{}}}}
 	for _, next := range []SocketOptions{
 		{KeepAlive: 40 * time.Second, KeepAliveInterval: 5 * time.Second, KeepAliveCount: 3, RecvBuffer: 100_000},
 		{DSCP: 46},
@@ -112,9 +113,9 @@ func TestOptionsOfHeldListener(t *testing.T) {
 		k.expect(holdListener, 2)
 		for _, x := range k.heldOf(holdListener) {
 			tcp := x.Label[:3] == "tcp"
-			got, err := (&Listener{addr: p.addrs[0]}).optionsOf(x.FDs[0], &next)
+			got, err := (&Listener{engine: onLinux, addr: p.addrs[0]}).optionsOf(x.FDs[0], &next)
 			if !tcp {
-				got, err = (&Listener{addr: p.addrs[1]}).optionsOf(x.FDs[0], &next)
+				got, err = (&Listener{engine: onLinux, addr: p.addrs[1]}).optionsOf(x.FDs[0], &next)
 			}
 			got.RecvBuffer = next.RecvBuffer
 			if err != nil || got != next {

@@ -27,8 +27,8 @@ TESTED     := $(EVERYWHERE) $(LINUX)
 MODULES    := $(TESTED) $(patsubst %/go.mod,%,$(wildcard fleettest/go.mod))
 packages    = $(foreach m,$(1),./$(if $(filter .,$m),,$m/)...)
 ALL        := $(call packages,$(MODULES))
-# The two packages whose tests take longest begin first, so that the others are not done long before them.
-WITH_TESTS := ./relay ./cmd/penstock/internal/dashboard $(call packages,$(TESTED))
+# The packages whose tests take longest begin first, so that the others are not done long before them.
+WITH_TESTS := ./cmd/penstock ./relay ./cmd/penstock/internal/dashboard $(call packages,$(TESTED))
 
 # Tests ask after each turn of a loop what docs/invariants.md says of its state; see internal/loop/invariants_linux.go.
 CHECKED := -tags penstock_invariants

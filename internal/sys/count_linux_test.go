@@ -12,8 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const patience = time.Minute
-
 // connected returns the two ends of a TCP connection: the one that has connected, and the one that was
 // accepted.
 func connected(t testing.TB, proto int) (active, passive int) {

@@ -112,11 +112,11 @@ func (s *Talkers) Mark() {
 	}
 }
 
-// Ended returns how the talker ended by itself, and when; nil: it goes on.
-func (t *Talker) Ended() (error, time.Time) {
+// Ended returns when and how the talker ended by itself; a nil error means that it goes on.
+func (t *Talker) Ended() (at time.Time, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.err, t.ended
+	return t.ended, t.err
 }
 
 // Measured returns what was measured since the mark: how long the talker waited for answers, and the longest time between two.

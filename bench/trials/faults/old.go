@@ -121,7 +121,7 @@ func (o *oldFlows) settle(limit time.Duration) (still map[uint64]bool) {
 	for end := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
 		still = make(map[uint64]bool)
 		for i, s := range o.streams.All {
-			if lost, _ := s.Ended(); lost == nil && s.Bytes.Load() == before[i] {
+			if _, lost := s.Ended(); lost == nil && s.Bytes.Load() == before[i] {
 				still[s.ID] = true
 			}
 		}
@@ -155,7 +155,7 @@ func (o *oldFlows) finish(hit map[int]bool, from time.Time, still map[uint64]boo
 		} else {
 			r.Streams++
 		}
-		err, ended := s.Ended()
+		ended, err := s.Ended()
 		switch {
 		case still[s.ID]:
 			*stalled++

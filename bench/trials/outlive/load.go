@@ -102,7 +102,7 @@ func (l *load) end() (res result) {
 	l.fresh.Stop()
 	var pauses []time.Duration
 	for _, t := range l.streams.All {
-		switch err, _ := t.Ended(); {
+		switch _, err := t.Ended(); {
 		case err == nil:
 			res.Alive++
 			_, gap := t.Measured()

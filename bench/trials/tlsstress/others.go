@@ -56,7 +56,7 @@ func read(o *world.Talkers) (secure, plain waits) {
 		if i%2 == 0 {
 			to = &secure
 		}
-		if err, _ := t.Ended(); err != nil {
+		if _, err := t.Ended(); err != nil {
 			to.lost++
 		}
 		took, _ := t.Measured()

@@ -147,14 +147,21 @@ func queued(fd int, what uintptr) (int, Errno) {
 func hasUrgent(fd int) bool { return pending(fd, unix.POLLPRI)&unix.POLLPRI != 0 }
 
 // pending returns which of the events of poll(2) are there now, and also POLLERR and POLLHUP. After an
-// error it returns all of them but POLLPRI.
+// error it returns all of them but POLLPRI. A signal, such as one of the runtime's that preempt goroutines, interrupts
+// even a poll that does not wait (do_poll, fs/select.c, Linux 6.18), and was handled when that has failed.
 func pending(fd int, events int16) int16 {
 	pfd := unix.PollFd{Fd: int32(fd), Events: events}
-	var now unix.Timespec
-	if _, _, e := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&pfd)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0); e != 0 {
-		return ^int16(unix.POLLPRI)
+	for {
+		var now unix.Timespec
+		_, _, e := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&pfd)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
+		switch e {
+		case 0:
+			return pfd.Revents
+		case EINTR:
+		default:
+			return ^int16(unix.POLLPRI)
+		}
 	}
-	return pfd.Revents
 }
 
 // The clock of the runtime and CLOCK_MONOTONIC run alike, and the runtime reads its own without a system

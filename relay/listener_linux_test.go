@@ -272,8 +272,11 @@ func TestAcceptQueueIsTaken(t *testing.T) {
 						ended <- l.Close()
 					}
 				}()
-				in := map[string]string{"drain": "relay.(*Engine).Drain(", "listener": "relay.(*Listener).Close("}[how]
-				testwait.Until(t, "it waits", func() bool { return inside(in) == 1 })
+				testwait.Until(t, "the loop is told", func() bool {
+					r.e.mu.Lock()
+					defer r.e.mu.Unlock()
+					return len(r.e.listeners) == 0
+				})
 				release()
 				for i, c := range clients {
 					text := fmt.Sprintf("client %d", i)

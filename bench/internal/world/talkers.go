@@ -66,7 +66,11 @@ func (s *Talkers) Begin(c net.Conn, first chan<- error) *Talker {
 func (s *Talkers) talk(t *Talker, first chan<- error) error {
 	var p message
 	r := rand.New(rand.NewPCG(t.ID, 1))
-	_, err := t.Conn.Write(Preface(WantAnswer, t.ID))
+	if _, err := t.Conn.Write(Preface(WantAnswer, t.ID)); err != nil {
+		first <- err
+		return err
+	}
+	var err error
 	at, last := int64(0), false
 	for i := 0; err == nil && !last; i++ {
 		if i > 0 {

@@ -55,13 +55,12 @@ type member struct {
 // A run is one script that is played.
 type run struct {
 	places
-	config  *config
-	members map[string]map[int]*member // by group and number
-	w       *world.World
-	d       *world.Daemon
-	binary  [2]world.Program
-	began   time.Time
-	changes int64
+	config   *config
+	members  map[string]map[int]*member // by group and number
+	w        *world.World
+	d        *world.Daemon
+	binary   [2]world.Program // the one that begins, and the one that it is upgraded to, in turn
+	upgrades int              // so far
 }
 
 // play runs a script in a folder, and reports whether all that must be true was true.
@@ -79,7 +78,7 @@ func play(s *script, binary, dir string, out io.Writer) (good bool, err error) {
 	}
 	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250)) // not of the seed: others may be at work
 	r := &run{places: places{own, host}, config: s.Config.clone(), members: map[string]map[int]*member{}, w: world.New(s.Seed, out, sockets)}
-	r.binary = [2]world.Program{{Name: "other", Path: other}, {Name: "first", Path: binary}}
+	r.binary = [2]world.Program{{Name: "first", Path: binary}, {Name: "other", Path: other}}
 	r.w.KeepAfter, r.w.Slack, r.w.Idle, r.w.Rate = keepAfter, slack, world.Idle, rate
 	defer r.w.CloseUpstreams()
 	for _, g := range r.config.Groups {
@@ -95,7 +94,6 @@ func play(s *script, binary, dir string, out io.Writer) (good bool, err error) {
 	}
 	defer r.d.Kill()
 	watcher := world.Watch(r.w, r.d, true)
-	r.began = time.Now()
 	r.w.Load(1, nil)
 	r.w.LoadDatagrams(1)
 	r.w.NewClients(20 * time.Millisecond)
@@ -198,8 +196,8 @@ func (r *run) happen(e *event) error {
 		}
 		return r.d.Ready(world.Patience)
 	case "upgrade":
-		r.changes++
-		return r.d.Upgrade(r.w, r.binary[r.changes%2])
+		r.upgrades++
+		return r.d.Upgrade(r.w, r.binary[r.upgrades%2])
 	case "add":
 		if m != nil {
 			return nil
@@ -283,11 +281,11 @@ func (r *run) check(after string) {
 		r.fault("after %s: %v", after, err)
 		return
 	}
-	r.changes++
+	deaths := int64(len(r.w.Kills.List())) // which whoever goes on from now on has survived
 	for _, of := range r.members {
 		for n, m := range of {
 			if (n < 0 || m.drained) && m.at.Left.Load() == 0 {
-				r.w.Leave(m.at, r.changes)
+				r.w.Leave(m.at, deaths)
 			}
 		}
 	}

@@ -368,13 +368,16 @@ func heard(c net.Conn, text string) error {
 	return nil
 }
 
-// pass lets time pass on the clock of the engine, with turns of all loops in between: what is due has come when it returns.
+// pass lets time pass on the clock of the engine, with turns of all loops in between: what is due has come when it returns. The
+// timers of a turn follow its requests, and are those up to when its wait began, which is a turn earlier.
 func (r *rig) pass(d time.Duration) {
 	for ; d > 0; d -= tick {
 		r.k.Pass(min(d, tick))
 		r.e.Stats()
 	}
-	r.e.Stats()
+	for range 2 {
+		r.e.Stats()
+	}
 }
 
 // keepsUp calls tick n times, a third of limit apart, and returns when the last

@@ -10,7 +10,7 @@ import (
 )
 
 // Patience bounds every wait of a test for something that is expected to happen, on however busy a machine.
-const Patience = time.Minute
+const Patience = 2 * time.Minute
 
 // Until calls ok until it returns true. It fails the test if that does not happen within [Patience]. It must be
 // called by the goroutine of the test.

@@ -45,6 +45,9 @@ func (c *Client) Transport() *http.Transport {
 // ErrNoWorker is the error of a request that no worker has answered: it starts, or hands over, or has ended.
 var ErrNoWorker = errors.New("no worker answers")
 
+// ErrConflict is the error of a request for what is there already, or contradicts what is: status 409.
+var ErrConflict = errors.New("conflict")
+
 func (c *Client) ask(method, path, body string, patience time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -68,6 +71,8 @@ func (c *Client) ask(method, path, body string, patience time.Duration) ([]byte,
 		return nil, errors.Join(ErrNoWorker, err)
 	case resp.StatusCode == http.StatusServiceUnavailable:
 		return nil, fmt.Errorf("%w: %s", ErrNoWorker, bytes.TrimSpace(b))
+	case resp.StatusCode == http.StatusConflict:
+		return nil, fmt.Errorf("%w: %s %s: %s", ErrConflict, method, path, bytes.TrimSpace(b))
 	case resp.StatusCode/100 != 2:
 		return nil, fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, bytes.TrimSpace(b))
 	}

@@ -262,11 +262,17 @@ func (r *run) reload(e *event) error {
 	return r.ask(http.MethodPost, "/v1/reload", "")
 }
 
-// ask makes a request, again while no worker answers.
+// ask makes a request, again while no worker answers. One whose answer was lost may have been carried out: then it is a conflict the
+// next time.
 func (r *run) ask(method, path, body string) error {
 	var refused error
+	lost := false
 	err := proc.Until(method+" "+path, world.Patience, 100*time.Millisecond, func() error {
 		_, err := r.d.Ask(method, path, body)
+		if lost && errors.Is(err, admin.ErrConflict) {
+			return nil
+		}
+		lost = true
 		if err != nil && !errors.Is(err, admin.ErrNoWorker) {
 			refused, err = err, nil
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/penstock/penstock/internal/simkernel"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 var (
@@ -251,7 +252,11 @@ func TestSimulate(t *testing.T) {
 		return
 	}
 	if *simulateFor == 0 {
-		simulateSeeds(t, 1, 800)
+		n := 800
+		if testnet.RaceEnabled { // each schedule is one goroutine
+			n = 100
+		}
+		simulateSeeds(t, 1, n)
 		return
 	}
 	first := rand.Uint64()

@@ -2,10 +2,10 @@ package sys
 
 import "golang.org/x/sys/unix"
 
-// HungUp reports whether the peer of a Unix stream socket has closed it and nothing is left to read.
-// ppoll(2), POLLHUP.
+// HungUp reports whether the peer of a Unix stream socket has closed it and nothing is left to read. It is false
+// if Poll fails. ppoll(2), POLLHUP.
 func HungUp(k Sockets, fd int) bool {
-	if k.Poll(fd, 0)&unix.POLLHUP == 0 {
+	if k.Poll(fd, 0)&(unix.POLLHUP|unix.POLLNVAL) != unix.POLLHUP {
 		return false
 	}
 	left, e := k.ReadQueued(fd)
@@ -13,5 +13,5 @@ func HungUp(k Sockets, fd int) bool {
 }
 
 // HasError reports whether a socket has an error that nobody has been told yet. Unlike SockError it leaves
-// the error there. ppoll(2), POLLERR.
+// the error there. It is true if Poll fails. ppoll(2), POLLERR.
 func HasError(k Sockets, fd int) bool { return k.Poll(fd, 0)&(unix.POLLERR|unix.POLLNVAL) != 0 }

@@ -144,8 +144,10 @@ func SockError(k Sockets, fd int) Errno {
 	return Errno(v)
 }
 
-// Readable reports whether a receive from fd would return something now. ppoll(2).
-func Readable(k Sockets, fd int) bool { return k.Poll(fd, unix.POLLIN)&unix.POLLIN != 0 }
+// Readable reports whether a receive from fd would return something now. It is false if Poll fails. ppoll(2).
+func Readable(k Sockets, fd int) bool {
+	return k.Poll(fd, unix.POLLIN)&(unix.POLLIN|unix.POLLNVAL) == unix.POLLIN
+}
 
 // SetNoDelay switches Nagle's algorithm off, or on again. tcp(7).
 func SetNoDelay(k Sockets, fd int, on bool) Errno {

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/testwait"
 )
 
-// end is one end of a connection on one kernel: its descriptors, of which all but the first are duplicates.
+// end is one end of a connection on one kernel: its descriptors, of one socket.
 type end struct {
 	fds          []int
 	disconnected bool // the counters of the next connection begin anywhere
@@ -30,7 +30,7 @@ type kernelRun struct {
 	everything []int // descriptors
 }
 
-// errnos of which a script says what happened.
+// must ends the test if a call that prepares a script has failed.
 func (r *kernelRun) must(t *testing.T, what string, e error) {
 	t.Helper()
 	if e != nil && e != sys.Errno(0) {
@@ -183,8 +183,9 @@ func (r *kernelRun) do(s step) string {
 		return k.RcvLowat(fd, 1+s.n).Error()
 	case opClose:
 		e := &r.ends[s.end]
-		last := len(e.fds) - 1
-		fd, e.fds = e.fds[last], e.fds[:last]
+		i := s.n % len(e.fds) // the one that is watched, or a duplicate
+		fd = e.fds[i]
+		e.fds = slices.Delete(e.fds, i, i+1)
 		return k.Close(fd).Error()
 	case opDup:
 		next, e := k.Dup(fd)
@@ -195,19 +196,23 @@ func (r *kernelRun) do(s step) string {
 	case opRewatch:
 		return k.EpollMod(r.epoll, fd, watched, uint64(s.end)).Error()
 	case opWait:
-		evs := make([]sys.Event, 64)
-		n, e := k.EpollWait(r.epoll, evs, 0)
-		var all []string
-		for i := range n {
-			all = append(all, fmt.Sprintf("%d:%#x", sys.EventData(&evs[i]), evs[i].Events))
-		}
-		slices.Sort(all)
-		return e.Error() + " " + strings.Join(all, " ")
+		return r.wait()
 	}
 	return "?"
 }
 
-// state is all that can be asked without a change.
+// wait returns the events that there are, in the order in which the kernel tells them.
+func (r *kernelRun) wait() string {
+	evs := make([]sys.Event, 64)
+	n, e := r.k.EpollWait(r.epoll, evs, 0)
+	text := e.Error()
+	for i := range n {
+		text += fmt.Sprintf(" %d:%#x", sys.EventData(&evs[i]), evs[i].Events)
+	}
+	return text
+}
+
+// state returns what the kernel says of all ends and of the pipe when it is asked. Nothing changes by that.
 func (r *kernelRun) state() string {
 	var b strings.Builder
 	for i, e := range r.ends {

@@ -76,6 +76,9 @@ func (p *Process) Pass(fd int, to *Process) (int, sys.Errno) {
 	return to.install(f)
 }
 
+// Point is a place where the process may die, in a call of something that the kernel does not simulate.
+func (p *Process) Point(c Call) { p.point(c) }
+
 // point is a place where the process may die.
 func (p *Process) point(c Call) {
 	if p.dies > 0 {
@@ -370,14 +373,7 @@ func (s *socket) spliceFrom(p *pipe, n int) (int, sys.Errno) {
 	if n == 0 {
 		return 0, sys.EAGAIN
 	}
-	room, e := s.room()
-	if e != 0 {
-		return 0, e
-	}
-	n = min(n, room)
-	p.take(n, s.put)
-	s.w.sent(s)
-	return n, 0
+	return s.write(n, func(n int) { p.take(n, s.put) })
 }
 
 // AtMark implements [sys.Kernel]: there is no urgent data.
@@ -461,7 +457,8 @@ func (p *Process) RcvLowat(fd, n int) sys.Errno {
 	}
 	p.calls++
 	s.lowat = max(1, n)
-	if len(s.in) >= s.lowat || s.inEnd { // tcp_set_rcvlowat, tcp_data_ready
+	s.receiveBuffer = max(s.receiveBuffer, 2*n) // which it would not fit into otherwise: tcp_set_rcvlowat
+	if s.enough() || s.inEnd {                  // tcp_data_ready
 		s.wake(wakeRead)
 	}
 	return 0
@@ -679,7 +676,7 @@ func (p *Process) EpollAdd(ep, fd int, events uint32, data uint64) sys.Errno {
 // EpollMod implements [sys.Kernel].
 func (p *Process) EpollMod(ep, fd int, events uint32, data uint64) sys.Errno {
 	e := p.file(ep)
-	if e == nil || e.epoll == nil {
+	if e == nil || e.epoll == nil || p.file(fd) == nil {
 		return syscall.EBADF
 	}
 	p.calls++
@@ -697,7 +694,7 @@ func (p *Process) EpollMod(ep, fd int, events uint32, data uint64) sys.Errno {
 // EpollDel implements [sys.Kernel].
 func (p *Process) EpollDel(ep, fd int) sys.Errno {
 	e := p.file(ep)
-	if e == nil || e.epoll == nil {
+	if e == nil || e.epoll == nil || p.file(fd) == nil {
 		return syscall.EBADF
 	}
 	p.calls++

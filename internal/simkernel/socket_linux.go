@@ -1,6 +1,7 @@
 package simkernel
 
 import (
+	"maps"
 	"net/netip"
 	"syscall"
 
@@ -30,6 +31,7 @@ type socket struct {
 	noSpace                   bool // somebody waits until it can be written to: SOCK_NOSPACE
 	closeResets               bool
 	orphan                    bool // nobody has it any more
+	resetComes                bool // the other end has sent a reset that is in flight
 	queued                    bool // in World.inFlight
 	err                       sys.Errno
 	options                   map[[2]int]int
@@ -56,7 +58,7 @@ func (s *socket) wake(key uint32) {
 }
 
 // undelivered reports whether there is something that has not arrived.
-func (s *socket) undelivered() bool { return len(s.out) > 0 || s.outEnd && !s.endGiven }
+func (s *socket) undelivered() bool { return len(s.out) > 0 || s.outEnd && !s.endGiven || s.resetComes }
 
 // deliverable reports whether some of that can arrive now.
 func (s *socket) deliverable() bool {
@@ -67,6 +69,9 @@ func (s *socket) deliverable() bool {
 }
 
 func (s *socket) window() int { return s.receiveBuffer - len(s.in) }
+
+// enough is tcp_epollin_ready: a full buffer is worth a wake-up, whatever SO_RCVLOWAT is.
+func (s *socket) enough() bool { return len(s.in) >= s.lowat || s.window() <= 0 }
 
 // refusesData reports whether data that arrives ends the connection, because nobody will read it.
 func (s *socket) refusesData() bool {
@@ -89,7 +94,7 @@ func (s *socket) deliver(most int) {
 		n := min(most, len(s.out), p.window())
 		p.in = append(p.in, s.out[:n]...)
 		s.out = s.out[:copy(s.out, s.out[n:])]
-		if len(p.in) >= p.lowat {
+		if p.enough() {
 			p.wake(wakeRead)
 		}
 		if s.noSpace && s.writable() {
@@ -157,7 +162,7 @@ func (s *socket) reset() {
 
 // abandon drops what was not delivered.
 func (s *socket) abandon() {
-	s.out, s.endGiven = nil, s.outEnd
+	s.out, s.endGiven, s.resetComes = nil, s.outEnd, false
 	s.done()
 	s.w.delivered(s)
 }
@@ -166,7 +171,12 @@ func (s *socket) abandon() {
 func (s *socket) sendReset() {
 	p := s.peer
 	s.abandon()
-	if p != nil {
+	switch {
+	case p == nil:
+	case s.w.Slow:
+		p.peer, p.resetComes = nil, true
+		s.w.sent(p) // what is in flight towards p
+	default:
 		p.reset()
 	}
 }
@@ -191,7 +201,7 @@ func (s *socket) poll() (mask uint32) {
 		mask |= sys.In | sys.RdHup
 	}
 	if s.state != sys.TCPSynSent {
-		if len(s.in) >= s.lowat {
+		if s.enough() {
 			mask |= sys.In
 		}
 		if s.shutWrite {
@@ -264,14 +274,24 @@ func (s *socket) room() (int, sys.Errno) {
 }
 
 func (s *socket) send(p []byte) (int, sys.Errno) {
-	n, e := s.room()
-	if e != 0 {
-		return 0, e
+	return s.write(len(p), func(n int) {
+		s.put(p[:n])
+		p = p[n:]
+	})
+}
+
+// write accepts up to n bytes, as long as there is room for more. put is called for a part of them, and calls the socket's put.
+func (s *socket) write(n int, put func(n int)) (done int, e sys.Errno) {
+	room, e := s.room()
+	for e == 0 && room > 0 && done < n && s.err == 0 && !s.shutWrite {
+		m := min(room, n-done)
+		put(m)
+		done += m
+		s.w.sent(s)
+		room = s.sendBuffer - len(s.out)
 	}
-	n = min(n, len(p))
-	s.put(p[:n])
-	s.w.sent(s)
-	return n, 0
+	s.noSpace = s.noSpace || e == 0 && done < n
+	return done, e
 }
 
 // put adds to what is in flight. sent must follow.
@@ -319,8 +339,13 @@ func (s *socket) disconnect() {
 		s.stopListening()
 		return
 	}
-	if s.state == sys.TCPSynSent || s.state == sys.TCPEstablished || s.state == sys.TCPCloseWait || s.state == sys.TCPFinWait1 || s.state == sys.TCPFinWait2 || s.state == sys.TCPClosing {
+	switch s.state {
+	case sys.TCPSynSent, sys.TCPEstablished, sys.TCPCloseWait, sys.TCPFinWait1, sys.TCPFinWait2: // tcp_need_reset
 		s.err = sys.ECONNRESET
+	case sys.TCPClosing, sys.TCPLastAck:
+		if len(s.out) > 0 {
+			s.err = sys.ECONNRESET
+		}
 	}
 	s.sendReset()
 	s.in, s.inEnd = nil, false
@@ -384,7 +409,7 @@ func (s *socket) connect(to netip.AddrPort, choose func(n int) int) sys.Errno {
 	l := all[choose(len(all))]
 	c := newSocket(s.w)
 	c.local, c.remote, c.state, c.peer = to, s.local, sys.TCPEstablished, s
-	c.closeResets, c.sendBuffer, c.receiveBuffer = l.closeResets, l.sendBuffer, l.receiveBuffer
+	c.closeResets, c.sendBuffer, c.receiveBuffer, c.lowat, c.options = l.closeResets, l.sendBuffer, l.receiveBuffer, l.lowat, maps.Clone(l.options)
 	s.peer, s.state = c, sys.TCPEstablished
 	l.clients = append(l.clients, c)
 	l.wake(wakeRead)

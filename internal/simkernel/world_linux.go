@@ -7,7 +7,7 @@ import (
 
 // World is what all processes share: the clock, the network, and the sockets in it.
 type World struct {
-	// Slow keeps what sockets have sent in flight until [World.Deliver]. Otherwise all arrives at once.
+	// Slow keeps what sockets have sent, and resets, in flight until [World.Deliver]. Otherwise all arrives at once.
 	Slow bool
 	// SendBuffer and ReceiveBuffer are the sizes of the buffers of new sockets, in bytes. PipeFragment is how many bytes a slot of a
 	// pipe takes at most.
@@ -39,7 +39,7 @@ func (w *World) Elapsed() time.Duration { return w.now }
 // Sleep lets time pass.
 func (w *World) Sleep(d time.Duration) { w.now += d }
 
-// InFlight returns how many sockets have sent something that can be delivered.
+// InFlight returns how many sockets have sent something that can be delivered, or have a reset in flight towards them.
 func (w *World) InFlight() (n int) {
 	for _, s := range w.inFlight {
 		if s.deliverable() {
@@ -50,7 +50,7 @@ func (w *World) InFlight() (n int) {
 }
 
 // Deliver lets up to most bytes arrive that one of the sockets has sent, the one with number i of those that InFlight has counted, and
-// the end of its stream if that comes next.
+// the end of its stream if that comes next. A reset that is in flight towards the socket arrives instead.
 func (w *World) Deliver(i, most int) {
 	for _, s := range w.inFlight {
 		if !s.deliverable() {
@@ -62,6 +62,16 @@ func (w *World) Deliver(i, most int) {
 		}
 		i--
 	}
+}
+
+// Waiting returns the addresses of the clients that nobody has accepted yet at an address.
+func (w *World) Waiting(at netip.AddrPort) (clients []netip.AddrPort) {
+	for _, l := range w.listeners[at] {
+		for _, c := range l.clients {
+			clients = append(clients, c.remote)
+		}
+	}
+	return clients
 }
 
 // sent is called when a socket has something to deliver.

@@ -1,0 +1,190 @@
+package simkernel
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testwait"
+)
+
+// scripts do what random calls do not reach. Each returns what it has seen, which must be the same on both kernels. a and b are the
+// ends of a connection.
+var scripts = map[string]func(t *testing.T, r *kernelRun, a, b int) string{
+	"a send that is cut short": func(t *testing.T, r *kernelRun, a, b int) string {
+		r.wait()
+		n := r.sendMost(t, a)
+		before := r.wait()
+		r.read(t, b, n)
+		var after string
+		testwait.Until(t, "the sender is told that there is room", func() bool { after = r.wait(); return after != "errno 0" })
+		return before + ", then " + after
+	},
+	"an orphan that has more to send": func(t *testing.T, r *kernelRun, a, b int) string {
+		n := r.sendMost(t, a)
+		r.k.Close(a)
+		r.ends[0].fds = nil
+		r.read(t, b, n)
+		testwait.Until(t, "the end arrives", func() bool { return r.k.Poll(b, sys.PollRdHup)&sys.PollRdHup != 0 })
+		end, e := r.k.Recv(b, make([]byte, 10))
+		_, sent := r.k.Send(b, []byte("late"))
+		r.failed(t, b)
+		return fmt.Sprint(end, e, sent, r.rest(b))
+	},
+	"a low-water mark above the buffer": func(t *testing.T, r *kernelRun, a, b int) string {
+		const mark = 300_000
+		e := r.k.RcvLowat(b, mark)
+		r.send(t, a, 1000)
+		testwait.Until(t, "a tail arrives", func() bool { n, _ := r.k.ReadQueued(b); return n == 1000 })
+		below := sys.Readable(r.k, b)
+		r.send(t, a, mark-1000)
+		testwait.Until(t, "the mark is reached", func() bool { return sys.Readable(r.k, b) })
+		return fmt.Sprint(e, below)
+	},
+	"a client that resets before it is accepted": func(t *testing.T, r *kernelRun, a, b int) string {
+		r.dial(t, true)
+		var from sys.Sockaddr
+		fd, e := r.k.Accept(r.listener, &from)
+		if e != 0 {
+			return e.Error()
+		}
+		defer r.k.Close(fd)
+		r.failed(t, fd)
+		return fmt.Sprint(from.AddrPort().Addr(), r.k.PeerAddr(fd, &from), r.rest(fd))
+	},
+	"a listener that is closed while a client waits": func(t *testing.T, r *kernelRun, a, b int) string {
+		fd := r.dial(t, false)
+		defer r.k.Close(fd)
+		r.k.Close(r.listener)
+		r.failed(t, fd)
+		return r.rest(fd)
+	},
+	"a reset behind an end": func(t *testing.T, r *kernelRun, a, b int) string {
+		r.wait()
+		r.k.ShutdownWrite(a)
+		testwait.Until(t, "the end arrives", func() bool { return r.k.Poll(b, sys.PollRdHup)&sys.PollRdHup != 0 })
+		end := r.wait()
+		r.send(t, b, 10)
+		r.k.CloseResets(a, true)
+		r.k.Close(a)
+		r.ends[0].fds = nil
+		r.failed(t, b)
+		return end + ", then " + r.wait() + ", " + r.rest(b)
+	},
+	"the watched descriptor is closed, and the socket has another": func(t *testing.T, r *kernelRun, a, b int) string {
+		other, e := r.k.Dup(a)
+		r.wait()
+		closed, del, mod := r.k.Close(a), r.k.EpollDel(r.epoll, a), r.k.EpollMod(r.epoll, a, watched, 0)
+		r.send(t, b, 10)
+		testwait.Until(t, "bytes arrive", func() bool { return sys.Readable(r.k, other) })
+		open := r.wait()
+		r.send(t, b, 10)
+		r.k.Close(other)
+		r.ends[0].fds = nil
+		r.failed(t, b)
+		return fmt.Sprint(e, closed, del, mod, open, ", then ", r.wait())
+	},
+	"what accepted sockets inherit": func(t *testing.T, r *kernelRun, a, b int) string {
+		const tcp, noDelay = 6, 1
+		set, lowat := sys.SetNoDelay(r.k, r.listener, true), r.k.RcvLowat(r.listener, 100)
+		r.connect(t)
+		a, b = r.ends[2].fds[0], r.ends[3].fds[0]
+		value, e := r.k.Option(b, tcp, noDelay)
+		r.send(t, a, 10)
+		testwait.Until(t, "bytes arrive", func() bool { n, _ := r.k.ReadQueued(b); return n == 10 })
+		return fmt.Sprint(set, lowat, value, e, sys.Readable(r.k, b))
+	},
+}
+
+// dial connects a client that sends three bytes, and that resets its connection if resets is set.
+func (r *kernelRun) dial(t *testing.T, resets bool) int {
+	fd, e := r.k.Socket(sys.IPv4, false)
+	r.must(t, "socket", e)
+	if e := r.k.Connect(fd, &r.at); e != sys.EINPROGRESS {
+		t.Fatalf("%T: connect: %v", r.k, e)
+	}
+	testwait.Until(t, "a client waits to be accepted", func() bool { return sys.Readable(r.k, r.listener) })
+	r.send(t, fd, 3)
+	if resets {
+		r.k.CloseResets(fd, true)
+		r.k.Close(fd)
+	}
+	return fd
+}
+
+// send sends n bytes.
+func (r *kernelRun) send(t *testing.T, fd, n int) {
+	t.Helper()
+	testwait.Until(t, "all is sent", func() bool {
+		m, e := r.k.Send(fd, make([]byte, n))
+		if e != 0 && e != sys.EAGAIN {
+			t.Fatalf("%T: send: %v", r.k, e)
+		}
+		n -= m
+		return n == 0
+	})
+}
+
+// sendMost sends as much as one call takes, which is less than it is given.
+func (r *kernelRun) sendMost(t *testing.T, fd int) int {
+	t.Helper()
+	p := make([]byte, 16<<20)
+	n, e := r.k.Send(fd, p)
+	if e != 0 || n == len(p) {
+		t.Fatalf("%T: %d bytes were sent at once: %v", r.k, n, e)
+	}
+	return n
+}
+
+// read reads n bytes, and no more.
+func (r *kernelRun) read(t *testing.T, fd, n int) {
+	t.Helper()
+	p := make([]byte, 1<<20)
+	testwait.Until(t, "all is received", func() bool {
+		for n > 0 {
+			m, e := r.k.Recv(fd, p[:min(n, len(p))])
+			if e == sys.EAGAIN {
+				return false
+			}
+			if e != 0 || m == 0 {
+				t.Fatalf("%T: receive: %d, %v, %d bytes before the end", r.k, m, e, n)
+			}
+			n -= m
+		}
+		return true
+	})
+}
+
+// failed waits until a socket has an error.
+func (r *kernelRun) failed(t *testing.T, fd int) {
+	t.Helper()
+	testwait.Until(t, "a socket fails", func() bool { return sys.HasError(r.k, fd) })
+}
+
+// rest returns what a socket that has failed still says: its events, and the results of calls until they repeat.
+func (r *kernelRun) rest(fd int) string {
+	text := fmt.Sprintf("poll %#x", r.k.Poll(fd, sys.PollIn|sys.PollOut|sys.PollRdHup))
+	for range 3 {
+		n, e := r.k.Recv(fd, make([]byte, 100))
+		text += fmt.Sprintf(", receive %d %v", n, e)
+	}
+	n, e := r.k.Send(fd, []byte("x"))
+	return text + fmt.Sprintf(", send %d %v, error %v", n, e, sys.SockError(r.k, fd))
+}
+
+// TestScriptsLikeLinux runs the scripts on both kernels.
+func TestScriptsLikeLinux(t *testing.T) {
+	for name, script := range scripts {
+		t.Run(name, func(t *testing.T) {
+			var seen [2]string
+			for i, k := range []sys.Kernel{sys.Linux{}, New().NewProcess()} {
+				r := newRun(t, k, 1)
+				seen[i] = script(t, r, r.ends[0].fds[0], r.ends[1].fds[0])
+				r.close()
+			}
+			if seen[0] != seen[1] {
+				t.Errorf("\nLinux     %s\nsimulated %s", seen[0], seen[1])
+			}
+		})
+	}
+}

@@ -44,6 +44,7 @@ func (st *Stepper) posted() {
 			l.mu.Unlock()
 			if !l.Closing && (l.mail || l.nextRequest < len(l.requests)) {
 				more = true
+				l.Now = l.Clock()
 				l.turnRequests()
 			}
 		}

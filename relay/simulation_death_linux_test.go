@@ -6,7 +6,7 @@ import "testing"
 // process dies in front of its first call, then behind it, and so on until it lives.
 func TestDeathAtEachCall(t *testing.T) {
 	for place := 1; ; place++ {
-		s := newSimulation(false, 0)
+		s := newSimulation(false, 0, 0)
 		s.process.DieAfter(place)
 		for range 3 {
 			s.connect()

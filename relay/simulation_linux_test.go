@@ -1,10 +1,12 @@
 package relay
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/simkernel"
@@ -31,32 +33,68 @@ type simulation struct {
 
 	flows     []*simFlow
 	accepted  []int // by the upstreams, of clients that nobody knows yet
-	records   map[netip.AddrPort]int
-	diesNext  int // the next process dies at this place, when it restores
+	diesNext  int   // the next process dies at this place, when it restores
 	deaths    int
 	upgrades  int
 	delivered int64
 	spliced   int64 // by the relay, and how many flows a process has gone on with, at the end
 	restored  int64
-	after     int // Keep.After: 0 is at once
+	after     int           // Keep.After: 0 is at once
+	idle      time.Duration // Timeouts.Idle, and twice Timeouts.HalfClosed; 0: none
+	restoring bool          // the process has not restored all flows yet
 	wrong     error
 	scratch   []byte
 }
 
 // simFlow is a client, and its upstream once that is known.
 type simFlow struct {
-	id       byte
-	client   netip.AddrPort
-	fd       [2]int // of the peers; -1: none
-	half     [2]simHalf
-	mayReset bool // one of its ends was reset or closed, or its process died before it was kept
-	records  int
+	id      byte
+	client  netip.AddrPort
+	fd      [2]int // of the peers; -1: none
+	half    [2]simHalf
+	records int
+
+	// What was done to it. If there is nothing, it delivers everything and ends well.
+	broke    [2]bool // a peer has reset its connection, or closed it before both directions had ended
+	lost     bool    // its process died before it was kept
+	crashed  bool    // its process died too often in its turn
+	timedOut bool
+
+	kept    bool // by the process that runs, or by the one before, as long as flows are restored
+	ref     ref
+	moved   int64         // bytes, by all processes
+	movedAt time.Duration // when that changed last
+}
+
+// mayReset reports whether something was done to the flow because of which its peers may be reset.
+func (f *simFlow) mayReset() bool {
+	return f.broke[0] || f.broke[1] || f.lost || f.crashed || f.timedOut
+}
+
+// explains reports whether what was done to a flow explains the cause in its record.
+func (s *simulation) explains(f *simFlow, c Cause) bool {
+	quiet := s.world.Elapsed() - f.movedAt
+	switch c {
+	case CauseEnd:
+		return f.half[up].ended && f.half[down].ended
+	case CauseClientReset, CauseClientGone:
+		return f.broke[sideClient]
+	case CauseUpstreamReset:
+		return f.broke[sideUpstream]
+	case CauseCrashed:
+		return f.lost || f.crashed
+	case CauseIdle:
+		return s.idle > 0 && quiet >= s.idle
+	case CauseHalfClosed:
+		return s.idle > 0 && quiet >= s.idle/2 && (f.half[up].ended || f.half[down].ended)
+	}
+	return false
 }
 
 // simHalf is a direction, by the side that sends.
 type simHalf struct {
 	sent, got int64
-	ended     bool // the sender has ended it
+	ended     bool // the sender has ended it, and not by a reset
 	end       bool // the receiver has got the end
 	failed    bool // the receiver has got an error
 }
@@ -79,6 +117,8 @@ type simHolder struct {
 }
 
 func (h *simHolder) Hold(key [2]uint64, label string, fds []int) error {
+	h.s.process.Point("hold")
+	defer h.s.process.Point("hold")
 	x := hold.Held{Key: key, Label: label}
 	for _, fd := range fds {
 		n, e := h.s.process.Pass(fd, h.process)
@@ -96,6 +136,12 @@ func (h *simHolder) Hold(key [2]uint64, label string, fds []int) error {
 }
 
 func (h *simHolder) Drop(key [2]uint64) {
+	h.s.process.Point("drop")
+	h.drop(key)
+	h.s.process.Point("drop")
+}
+
+func (h *simHolder) drop(key [2]uint64) {
 	if x, ok := h.held[key]; ok {
 		delete(h.held, key)
 		h.late = append(h.late, x)
@@ -103,11 +149,12 @@ func (h *simHolder) Drop(key [2]uint64) {
 }
 
 func (h *simHolder) Flush() error {
+	h.s.process.Point("flush")
 	h.closeDropped()
 	if h.fails > 0 {
 		h.fails--
 		for _, key := range h.new {
-			h.Drop(key)
+			h.drop(key)
 		}
 		h.new = nil
 		return errSimHolder
@@ -154,8 +201,8 @@ func (s *simulation) fail(format string, args ...any) {
 }
 
 // newSimulation makes the peers and the first process.
-func newSimulation(slow bool, after int) *simulation {
-	s := &simulation{world: simkernel.New(), records: make(map[netip.AddrPort]int), after: after}
+func newSimulation(slow bool, after int, idle time.Duration) *simulation {
+	s := &simulation{world: simkernel.New(), after: after, idle: idle}
 	s.world.Slow = slow
 	s.peers = s.world.NewProcess()
 	s.keeper = &simHolder{s: s, process: s.world.NewProcess(), held: make(map[holdKey]hold.Held)}
@@ -176,7 +223,9 @@ func newSimulation(slow bool, after int) *simulation {
 func (s *simulation) begin() {
 	for {
 		s.process = s.world.NewProcess()
+		s.restoring = true
 		if s.lives(s.start) {
+			s.restoring = false
 			return
 		}
 	}
@@ -200,7 +249,7 @@ func (s *simulation) start() {
 	e := &Engine{c}
 	_, err = e.Listen(s.at, ListenConfig{
 		Hooks:    Hooks{Upstream: s.choose, Done: s.done},
-		Timeouts: Timeouts{HalfClosed: -1, Connect: simForever},
+		Timeouts: Timeouts{HalfClosed: cmp.Or(s.idle/2, -1), Idle: s.idle, Connect: simForever},
 	})
 	if err != nil {
 		s.fail("listen: %v", err)
@@ -229,23 +278,41 @@ func (s *simulation) lives(do func()) (lives bool) {
 // died is the end of a process.
 func (s *simulation) died() {
 	s.deaths++
-	kept := make(map[netip.AddrPort]bool)
-	if s.core != nil && len(s.core.streams.all) > 0 {
-		st := s.core.streams.all[0]
-		note := st.keep.turn.Note()
-		st.slab.Each(func(f *streamFlow) {
-			kept[f.peer] = f.kept
-			if x := s.flowOf(f.peer); x != nil && f.kept && note.Generation == f.gen && note.Slot == f.slot && st.record(f).Crashes()+1 >= crashesMost {
-				x.mayReset = true
-			}
-		})
-	}
-	for _, f := range s.flows {
-		if !kept[f.client] {
-			f.mayReset = true
+	if !s.restoring {
+		for _, f := range s.flows {
+			f.kept = false
 		}
 	}
+	if s.core != nil && len(s.core.streams.all) > 0 {
+		st := s.core.streams.all[0]
+		st.slab.Each(func(f *streamFlow) {
+			if x := s.flowOf(f.peer); x != nil {
+				x.kept = f.kept && st.record(f).Generation() == f.gen // or it has ended, and its record is not handed out
+				x.ref = f.ref()
+			}
+		})
+		note := st.keep.turn.Note()
+		for _, f := range s.flows {
+			if f.kept && f.ref == (ref{Slot: note.Slot, Gen: note.Generation}) && st.keep.ledger.Record(note.Slot).Crashes()+1 >= crashesMost {
+				f.crashed = true
+			}
+		}
+	}
+	for _, f := range s.left() {
+		f.lost = f.lost || !f.kept
+	}
 	s.drop()
+}
+
+// left returns the flows that end with their process if they are not kept: those that it has accepted, and that have no record yet.
+func (s *simulation) left() (flows []*simFlow) {
+	waiting := s.world.Waiting(s.at.AddrPort) // at the listener, which is kept
+	for _, f := range s.flows {
+		if f.records == 0 && !slices.Contains(waiting, f.client) {
+			flows = append(flows, f)
+		}
+	}
+	return flows
 }
 
 // drop ends a process that does not run any more.
@@ -269,7 +336,6 @@ func (s *simulation) choose(f *Flow, attempt int) *Addr {
 }
 
 func (s *simulation) done(r *Record) {
-	s.records[r.Peer.AddrPort]++
 	f := s.flowOf(r.Peer.AddrPort)
 	if f == nil {
 		s.fail("the record of a flow of %s, which is no client", r.Peer)
@@ -278,11 +344,18 @@ func (s *simulation) done(r *Record) {
 	if f.records++; f.records > 1 {
 		s.fail("flow %d has %d records", f.id, f.records)
 	}
-	if r.Cause == CauseEnd && !f.mayReset && (r.Up.Written != f.half[up].sent || r.Down.Written != f.half[down].sent) {
-		s.fail("flow %d has ended well with %d and %d bytes, and was sent %d and %d", f.id, r.Up.Written, r.Down.Written, f.half[up].sent, f.half[down].sent)
+	if !s.explains(f, r.Cause) {
+		s.fail("flow %d ends with %s, %v, which nothing explains:\n%s", f.id, r.Cause, r.Err, s.describe())
 	}
-	if r.Cause != CauseEnd && !f.mayReset {
-		s.fail("flow %d ends with %s, %v, and nobody has done anything to it", f.id, r.Cause, r.Err)
+	f.timedOut = f.timedOut || r.Cause == CauseIdle || r.Cause == CauseHalfClosed
+	for h, t := range [2]Transfer{up: r.Up, down: r.Down} {
+		half := &f.half[h]
+		switch {
+		case r.Cause == CauseEnd && t.Written != half.sent:
+			s.fail("flow %d has ended well, and says %d bytes of direction %d, of which %d were sent", f.id, t.Written, h, half.sent)
+		case t.Written > t.Read, t.Read > half.sent, t.Written < half.got && r.Cause != CauseCrashed:
+			s.fail("flow %d says that %d bytes of direction %d were read and %d written; %d were sent, and %d have arrived", f.id, t.Read, h, t.Written, half.sent, half.got)
+		}
 	}
 }
 
@@ -313,7 +386,7 @@ func (s *simulation) connect() {
 		return
 	}
 	s.peers.LocalAddr(fd, &sa)
-	f := &simFlow{id: byte(len(s.flows) + 1), client: sa.AddrPort(), fd: [2]int{fd, -1}}
+	f := &simFlow{id: byte(len(s.flows) + 1), client: sa.AddrPort(), fd: [2]int{fd, -1}, movedAt: s.world.Elapsed()}
 	s.flows = append(s.flows, f)
 	s.send(f, up, 1) // so that its upstream knows whose it is
 }
@@ -334,7 +407,10 @@ func (s *simulation) accept() {
 		switch n, e := s.peers.Recv(fd, b[:]); {
 		case e == sys.EAGAIN:
 			left = append(left, fd)
-		case n == 0 || e != 0: // its client has gone, or its process
+		case n == 0 || e != 0: // its client has gone, or its process, which may connect again after an upgrade
+			if s.upgrades == 0 && !slices.ContainsFunc(s.flows, (*simFlow).mayReset) {
+				s.fail("an upstream got no byte: %v", e)
+			}
 			s.peers.Close(fd)
 		default:
 			s.met(fd, b[0])
@@ -422,7 +498,7 @@ func (s *simulation) read(f *simFlow, side, n int) {
 
 // broken is called when a peer's connection has failed.
 func (s *simulation) broken(f *simFlow, side int, e sys.Errno) {
-	if !f.mayReset {
+	if !f.mayReset() {
 		s.fail("flow %d: side %d: %v, and nobody has done anything to it", f.id, side, e)
 	}
 	f.half[1-side].failed = true
@@ -444,9 +520,11 @@ func (s *simulation) close(f *simFlow, side int, reset bool) {
 		return
 	}
 	if reset || !f.half[side].ended || !f.half[1-side].end {
-		f.mayReset = true
+		f.broke[side] = true
 	}
-	f.half[side].ended = true
+	if n, _ := s.peers.ReadQueued(f.fd[side]); !reset && n == 0 { // close(2) with bytes that nobody has read is a reset, too
+		f.half[side].ended = true
+	}
 	s.peers.CloseResets(f.fd[side], reset)
 	s.peers.Close(f.fd[side])
 	f.fd[side] = -1
@@ -481,10 +559,8 @@ func (s *simulation) upgrade() {
 			return // the holder has failed
 		}
 		s.upgrades++
-		for _, f := range s.flows { // a flow that cannot be handed over is reset
-			if f.records > 0 {
-				f.mayReset = true
-			}
+		for _, f := range s.left() {
+			f.kept = true
 		}
 		s.drop()
 	}

@@ -68,6 +68,7 @@ func (x simStep) String() string { return fmt.Sprintf("{%s %d %d}", simNames[x.k
 type simSchedule struct {
 	slow  bool
 	after int
+	idle  time.Duration
 	steps []simStep
 }
 
@@ -85,6 +86,9 @@ func drawSchedule(seed uint64) simSchedule {
 			n -= simWeights[kind]
 		}
 		x.steps = append(x.steps, simStep{kind, r.IntN(1 << 10), r.IntN(1 << 10)})
+	}
+	if r.IntN(4) == 0 {
+		x.idle = simIdle
 	}
 	return x
 }
@@ -148,6 +152,7 @@ func (s *simulation) do(x simStep) {
 		s.keeper.fails = 1 + x.a%3
 	case simSettle:
 		s.settle(false)
+		s.quiet()
 	}
 }
 
@@ -160,17 +165,18 @@ func simFaults(kind, every int) func(simkernel.Call, int) (int, sys.Errno) {
 			return most, 0
 		}
 		moves := most > 0 && c != "epoll-wait"
+		whole := c == "recv" || c == "recv-one" // TCP gives less than it has only in front of urgent data: pump.Half.Exact
 		switch kind % 6 {
 		case 0:
 			if moves {
 				return 0, sys.EINTR
 			}
 		case 1:
-			if moves {
+			if moves && !whole {
 				return 1, 0
 			}
 		case 2:
-			if moves {
+			if moves && !whole {
 				return (most + 1) / 2, 0
 			}
 		case 3:
@@ -192,7 +198,7 @@ func simFaults(kind, every int) func(simkernel.Call, int) (int, sys.Errno) {
 
 // run runs a schedule. An error says what was wrong, and after how many steps.
 func (x *simSchedule) run() (at int, s *simulation) {
-	s = newSimulation(x.slow, x.after)
+	s = newSimulation(x.slow, x.after, x.idle)
 	defer s.finish()
 	for i, step := range x.steps {
 		s.do(step)
@@ -200,6 +206,11 @@ func (x *simSchedule) run() (at int, s *simulation) {
 		if s.wrong != nil {
 			return i, s
 		}
+	}
+	s.settle(false)
+	s.quiet()
+	if x.idle > 0 {
+		s.timeOut()
 	}
 	s.settle(true)
 	s.check()
@@ -209,7 +220,7 @@ func (x *simSchedule) run() (at int, s *simulation) {
 // shrink removes what a failing schedule does not need to fail.
 func (x *simSchedule) shrink() {
 	fails := func(steps []simStep) bool {
-		y := simSchedule{x.slow, x.after, steps}
+		y := simSchedule{x.slow, x.after, x.idle, steps}
 		_, s := y.run()
 		return s.wrong != nil
 	}
@@ -226,7 +237,7 @@ func (x *simSchedule) shrink() {
 
 func (x simSchedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "slow %v, after %d:", x.slow, x.after)
+	fmt.Fprintf(&b, "slow %v, after %d, idle %v:", x.slow, x.after, x.idle)
 	for _, step := range x.steps {
 		b.WriteString(" " + step.String())
 	}

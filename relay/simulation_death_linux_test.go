@@ -3,11 +3,19 @@ package relay
 import "testing"
 
 // TestDeathAtEachCall runs one script again and again: flows that copy and splice, of which one is half closed and one is reset. The
-// process dies in front of its first call, then behind it, and so on until it lives.
+// process dies in front of its first call, then behind it, and so on until it lives. The next process lives, or dies at an early place
+// of its own.
 func TestDeathAtEachCall(t *testing.T) {
+	for _, again := range []int{0, 4, 11, 18} {
+		t.Logf("%d places", deathAtEachCall(t, again))
+	}
+}
+
+func deathAtEachCall(t *testing.T, again int) (places int) {
 	for place := 1; ; place++ {
 		s := newSimulation(false, 0, 0)
 		s.process.DieAfter(place)
+		s.diesNext = again
 		for range 3 {
 			s.connect()
 			s.turn()
@@ -26,15 +34,16 @@ func TestDeathAtEachCall(t *testing.T) {
 		s.close(s.flows[1], sideUpstream, true)
 		s.turn()
 		died := s.deaths > 0
+		s.settle(false)
+		s.quiet()
 		s.settle(true)
 		s.check()
 		s.finish()
 		if s.wrong != nil {
-			t.Fatalf("the process died at place %d: %v\n%s", place, s.wrong, s.describe())
+			t.Fatalf("the process died at place %d, and the next at %d: %v\n%s", place, again, s.wrong, s.describe())
 		}
 		if !died {
-			t.Logf("%d places", place-1)
-			return
+			return place - 1
 		}
 	}
 }

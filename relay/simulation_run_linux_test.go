@@ -209,6 +209,12 @@ func (x *simSchedule) run() (at int, s *simulation) {
 	}
 	s.settle(false)
 	s.quiet()
+	for _, f := range s.flows { // what waits for its source is told of more
+		s.send(f, sideClient, 1)
+		s.send(f, sideUpstream, 1)
+	}
+	s.settle(false)
+	s.quiet()
 	if x.idle > 0 {
 		s.timeOut()
 	}

@@ -10,8 +10,8 @@ import (
 // Errno is the kernel's error number; 0 is success.
 type Errno = syscall.Errno
 
-// Kernel has the system calls of an engine: those of the data path, what it asks of sockets and tells them,
-// how it waits, and what it knows of its process. [Linux] is the real implementation. Tests wrap it, per
+// Kernel has the system calls of an engine: those of the data path, those that read and change the state of
+// sockets, those that wait, and those about the process. [Linux] is the real implementation. Tests wrap it, per
 // object, to count calls or to inject EAGAIN, EINTR, EMFILE and short writes; package simkernel is another
 // one, in memory.
 //
@@ -77,7 +77,7 @@ type Kernel interface {
 	SendBatch(fd int, v *Vector, from, n int) (int, Errno)
 }
 
-// Sockets is what a kernel is asked of sockets, and told about them.
+// Sockets reads and changes the state of sockets.
 type Sockets interface {
 	// SetOption sets an integer option. setsockopt(2).
 	SetOption(fd, level, name, value int) Errno
@@ -128,7 +128,7 @@ const (
 	PollRdHup = unix.POLLRDHUP
 )
 
-// Poller is how a loop waits. epoll(7), eventfd(2).
+// Poller waits for events. epoll(7), eventfd(2).
 type Poller interface {
 	// EpollCreate creates an epoll instance. epoll_create(2).
 	EpollCreate() (int, error)
@@ -154,7 +154,7 @@ type Poller interface {
 	EventfdClear(fd int) Errno
 }
 
-// Process is what a kernel says about the process, and its clock.
+// Process has the clock, and the descriptors and limits of the process.
 type Process interface {
 	// Now returns the time, with a monotonic reading.
 	Now() time.Time

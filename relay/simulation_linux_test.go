@@ -306,9 +306,9 @@ func (s *simulation) died() {
 
 // left returns the flows that end with their process if they are not kept: those that it has accepted, and that have no record yet.
 func (s *simulation) left() (flows []*simFlow) {
-	waiting := s.world.Waiting(s.at.AddrPort) // at the listener, which is kept
+	unaccepted := s.world.Unaccepted(s.at.AddrPort) // at the listener, which is kept
 	for _, f := range s.flows {
-		if f.records == 0 && !slices.Contains(waiting, f.client) {
+		if f.records == 0 && !slices.Contains(unaccepted, f.client) {
 			flows = append(flows, f)
 		}
 	}

@@ -64,8 +64,8 @@ func (w *World) Deliver(i, most int) {
 	}
 }
 
-// Waiting returns the addresses of the clients that nobody has accepted yet at an address.
-func (w *World) Waiting(at netip.AddrPort) (clients []netip.AddrPort) {
+// Unaccepted returns the addresses of the clients that nobody has accepted yet at an address.
+func (w *World) Unaccepted(at netip.AddrPort) (clients []netip.AddrPort) {
 	for _, l := range w.listeners[at] {
 		for _, c := range l.clients {
 			clients = append(clients, c.remote)

@@ -84,11 +84,11 @@ var scripts = map[string]func(t *testing.T, r *kernelRun, a, b int) string{
 		r.failed(t, b)
 		return fmt.Sprint(e, closed, del, mod, open, ", then ", r.wait())
 	},
-	"what accepted sockets inherit": func(t *testing.T, r *kernelRun, a, b int) string {
+	"what accepted sockets inherit": func(t *testing.T, r *kernelRun, _, _ int) string {
 		const tcp, noDelay = 6, 1
 		set, lowat := sys.SetNoDelay(r.k, r.listener, true), r.k.RcvLowat(r.listener, 100)
 		r.connect(t)
-		a, b = r.ends[2].fds[0], r.ends[3].fds[0]
+		a, b := r.ends[2].fds[0], r.ends[3].fds[0]
 		value, e := r.k.Option(b, tcp, noDelay)
 		r.send(t, a, 10)
 		testwait.Until(t, "bytes arrive", func() bool { n, _ := r.k.ReadQueued(b); return n == 10 })

@@ -13,8 +13,6 @@ const first = 1 << 28
 
 // Process is a process, and implements [sys.Kernel] for it.
 type Process struct {
-	sys.Linux // what is not simulated: datagrams
-
 	// Fault, if it is not nil, is called before each call that can move up to n bytes, and says how many it may move at most, or what
 	// it fails with. n is 0 for calls that move none.
 	Fault func(call Call, n int) (most int, errno sys.Errno)
@@ -376,7 +374,7 @@ func (s *socket) spliceFrom(p *pipe, n int) (int, sys.Errno) {
 	return s.write(n, func(n int) { p.take(n, s.put) })
 }
 
-// AtMark implements [sys.Kernel]: there is no urgent data.
+// AtMark implements [sys.Kernel]. Urgent data is not simulated.
 func (p *Process) AtMark(int) bool { return false }
 
 // ReadPipe implements [sys.Kernel].
@@ -613,127 +611,6 @@ func (p *Process) PeerAddr(fd int, sa *sys.Sockaddr) sys.Errno {
 	return 0
 }
 
-// EpollCreate implements [sys.Kernel].
-func (p *Process) EpollCreate() (int, error) {
-	return p.made(&file{refs: 1, epoll: &epoll{watches: make(map[watchKey]*watch)}})
-}
-
-// Eventfd implements [sys.Kernel].
-func (p *Process) Eventfd() (int, error) { return p.made(&file{refs: 1, event: new(uint64)}) }
-
-func (p *Process) made(f *file) (int, error) {
-	fd, e := p.install(f)
-	if e != 0 {
-		return -1, e
-	}
-	return fd, nil
-}
-
-// EventfdSignal implements [sys.Kernel].
-func (p *Process) EventfdSignal(fd int) sys.Errno {
-	f := p.file(fd)
-	if f == nil || f.event == nil {
-		return syscall.EBADF
-	}
-	*f.event++
-	f.wake(wakeRead)
-	return 0
-}
-
-// EventfdClear implements [sys.Kernel].
-func (p *Process) EventfdClear(fd int) sys.Errno {
-	f := p.file(fd)
-	if f == nil || f.event == nil {
-		return syscall.EBADF
-	}
-	*f.event = 0
-	return 0
-}
-
-// EpollAdd implements [sys.Kernel].
-func (p *Process) EpollAdd(ep, fd int, events uint32, data uint64) sys.Errno {
-	if _, e := p.begin("epoll-add", 0); e != 0 {
-		return e
-	}
-	e, f := p.file(ep), p.file(fd)
-	switch {
-	case e == nil || f == nil:
-		return syscall.EBADF
-	case e.epoll == nil:
-		return sys.EINVAL
-	case e.epoll.watches[watchKey{f, fd}] != nil:
-		return syscall.EEXIST
-	}
-	w := &watch{watchKey: watchKey{f, fd}, epoll: e.epoll, events: events, data: data}
-	e.epoll.watches[w.watchKey] = w
-	f.watched = append(f.watched, w)
-	if w.now() != 0 {
-		w.makeReady()
-	}
-	return 0
-}
-
-// EpollMod implements [sys.Kernel].
-func (p *Process) EpollMod(ep, fd int, events uint32, data uint64) sys.Errno {
-	e := p.file(ep)
-	if e == nil || e.epoll == nil || p.file(fd) == nil {
-		return syscall.EBADF
-	}
-	p.calls++
-	w := e.epoll.watches[watchKey{p.file(fd), fd}]
-	if w == nil {
-		return syscall.ENOENT
-	}
-	w.events, w.data = events, data
-	if w.now() != 0 {
-		w.makeReady()
-	}
-	return 0
-}
-
-// EpollDel implements [sys.Kernel].
-func (p *Process) EpollDel(ep, fd int) sys.Errno {
-	e := p.file(ep)
-	if e == nil || e.epoll == nil || p.file(fd) == nil {
-		return syscall.EBADF
-	}
-	p.calls++
-	w := e.epoll.watches[watchKey{p.file(fd), fd}]
-	if w == nil {
-		return syscall.ENOENT
-	}
-	for i, other := range w.file.watched {
-		if other == w {
-			w.file.watched = append(w.file.watched[:i:i], w.file.watched[i+1:]...)
-			break
-		}
-	}
-	e.epoll.forget(w)
-	return 0
-}
-
-// EpollWait implements [sys.Kernel], but does not wait: see [Process.WaitsUntil].
-func (p *Process) EpollWait(ep int, evs []sys.Event, timeout time.Duration) (int, sys.Errno) {
-	p.until = -1
-	if timeout >= 0 {
-		p.until = p.w.now + timeout
-	}
-	most, err := p.begin("epoll-wait", len(evs))
-	if err != 0 {
-		return 0, err
-	}
-	e := p.file(ep)
-	if e == nil || e.epoll == nil {
-		return 0, syscall.EBADF
-	}
-	return e.epoll.wait(evs[:max(1, most)]), 0
-}
-
-// EpollWaitRaw implements [sys.Kernel].
-func (p *Process) EpollWaitRaw(ep int, evs []sys.Event, timeout time.Duration) (int, sys.Errno) {
-	return p.EpollWait(ep, evs, timeout)
-}
-
 // Now implements [sys.Kernel].
 func (p *Process) Now() time.Time { return p.w.Now() }
 
@@ -745,5 +622,16 @@ func (p *Process) OpenFiles() (int, bool) { return p.open, true }
 
 // GrowFiles implements [sys.Kernel].
 func (p *Process) GrowFiles(int, int) {}
+
+// Datagram implements [sys.Kernel]. Datagrams are not simulated.
+func (p *Process) Datagram(sys.Family) (int, sys.Errno) { return -1, sys.ENOSYS }
+
+// RecvBatch implements [sys.Kernel].
+func (p *Process) RecvBatch(int, sys.Family, *sys.Vector, int, int) (int, sys.Errno) {
+	return 0, sys.ENOSYS
+}
+
+// SendBatch implements [sys.Kernel].
+func (p *Process) SendBatch(int, *sys.Vector, int, int) (int, sys.Errno) { return 0, sys.ENOSYS }
 
 var _ sys.Kernel = (*Process)(nil)

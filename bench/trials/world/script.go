@@ -23,7 +23,7 @@ type script struct {
 type config struct {
 	Loops     int
 	Sandbox   string // its mode
-	User      string // whom the daemon becomes; "": nobody else, as it is not root
+	User      string // the user that the daemon becomes; "": it stays who it is
 	Groups    []*group
 	Listeners []*listener
 }

@@ -10,6 +10,9 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
+// linux is the kernel of all sockets: here their owner makes them.
+var linux sys.Linux
+
 // kernel is the driver that moves whole batches: recvmmsg(2) and sendmmsg(2)
 // over Go's netpoller.
 type kernel struct {
@@ -46,7 +49,7 @@ func bestDriver(c *Conn, cfg Config) (driver, error) {
 
 // setUp sets the options that cfg needs, and sets the mode to what the kernel supports.
 func (k *kernel) setUp(fd uintptr, cfg Config) (errno sys.Errno) {
-	if k.family, errno = sys.SocketFamily(fd); errno != 0 {
+	if k.family, errno = sys.FamilyOf(linux, int(fd)); errno != 0 {
 		return errno
 	}
 	if errno = sys.SetNonblock(int(fd)); errno != 0 {
@@ -54,20 +57,20 @@ func (k *kernel) setUp(fd uintptr, cfg Config) (errno sys.Errno) {
 	}
 	m := &k.c.mode
 	m.Batch = true
-	m.Time = cfg.Time && sys.SetRecvTime(fd) == 0
+	m.Time = cfg.Time && sys.SetRecvTime(linux, int(fd)) == 0
 	if k.family == sys.Unix {
 		return 0
 	}
 	// Both calls are made in any case: a segment size or GRO may have been set on the socket
 	// before, and NoGSO and NoGRO reset them.
-	m.GSO = sys.HasGSO(fd) && !cfg.NoGSO
-	m.GRO = sys.SetGRO(fd, !cfg.NoGRO) == 0 && !cfg.NoGRO
-	m.ECN = cfg.ECN && sys.SetRecvTOS(fd, k.family, true) == 0
-	m.Local = cfg.Local && sys.SetRecvLocal(fd, k.family) == 0
-	m.Errors = cfg.Errors && sys.SetRecvErr(fd, k.family, true) == 0
+	m.GSO = sys.HasGSO(linux, int(fd)) && !cfg.NoGSO
+	m.GRO = sys.SetGRO(linux, int(fd), !cfg.NoGRO) == 0 && !cfg.NoGRO
+	m.ECN = cfg.ECN && sys.SetRecvTOS(linux, int(fd), k.family, true) == 0
+	m.Local = cfg.Local && sys.SetRecvLocal(linux, int(fd), k.family) == 0
+	m.Errors = cfg.Errors && sys.SetRecvErr(linux, int(fd), k.family, true) == 0
 	m.Pace = cfg.Pace && sys.SetTxTime(fd) == 0
-	m.Lost = sys.SetRecvDrops(fd) == 0
-	k.tos4, k.tos6 = sys.TOS(fd, k.family)
+	m.Lost = sys.SetRecvDrops(linux, int(fd)) == 0
+	k.tos4, k.tos6 = sys.TOS(linux, int(fd), k.family)
 	if m.GSO {
 		k.count = segment.MaxCount
 		if v, err := feature.Kernel(); err != nil || v.Less(feature.Version{5, 16}) {
@@ -103,7 +106,7 @@ func (c *Conn) observeDrops() {
 		return // closed: the last reading is kept
 	}
 	_ = raw.Control(func(fd uintptr) { // likewise
-		if n, errno := sys.Drops(fd); errno == 0 {
+		if n, errno := sys.Drops(linux, int(fd)); errno == 0 {
 			c.drops.observe(n)
 		}
 	})

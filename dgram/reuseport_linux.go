@@ -7,7 +7,7 @@ import (
 )
 
 func setReusePort(fd uintptr) error {
-	if errno := sys.SetReusePort(fd); errno != 0 {
+	if errno := sys.SetReusePort(linux, int(fd)); errno != 0 {
 		return os.NewSyscallError("setsockopt", errno)
 	}
 	return nil

@@ -11,14 +11,14 @@ import (
 )
 
 func (p *datagramPort) change(next, _ *ListenConfig) error {
-	setPortBuffers(p.fd, &next.Socket)
-	setPortTOS(p.fd, p.family, next)
+	setPortBuffers(p.datagrams.shared.kernel, p.fd, &next.Socket)
+	setPortTOS(p.datagrams.shared.kernel, p.fd, p.family, next)
 	return nil
 }
 
 func (p *datagramPort) setUp(cfg *ListenConfig, was *SocketOptions) error {
 	if cfg.Datagram.TOS == TOSNone && p.family != sys.Unix {
-		sys.SetRecvTOS(uintptr(p.fd), p.family, false) // an earlier process may have asked
+		sys.SetRecvTOS(p.datagrams.shared.kernel, p.fd, p.family, false) // an earlier process may have asked
 	}
 	return p.listener.setUpPort(p.fd, p.family, was)
 }

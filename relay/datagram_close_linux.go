@@ -80,7 +80,7 @@ func (d *datagrams) closePort(p *datagramPort) {
 			h.dropSocket(p.listenSocket) // the next process needs one that receives
 			p.listenSocket.key = holdKey{}
 		}
-		able = sys.ReceiveNothing(p.fd) == 0
+		able = sys.ReceiveNothing(d.shared.kernel, p.fd) == 0
 	}
 	switch {
 	case able:

@@ -143,31 +143,29 @@ func (d *datagrams) socket(f *datagramFlow, to *sys.Sockaddr) error {
 // setUp prepares an upstream's socket. Where one of the options fails that only
 // make it better, it works without it.
 func (d *datagrams) setUp(f *datagramFlow, fd int, to *sys.Sockaddr) error {
-	how := f.dialConfig()
+	how, kernel := f.dialConfig(), d.shared.kernel
 	if to.Family() == sys.Unix {
-		var own sys.Sockaddr
-		own.SetUnnamed()
-		if e := sys.Bind(fd, &own); e != 0 {
+		if e := kernel.Bind(fd, &d.unnamed); e != 0 {
 			return e
 		}
 		return nil
 	}
 	if d.gro {
-		sys.SetGRO(uintptr(fd), true)
+		sys.SetGRO(kernel, fd, true)
 	}
-	sys.SetRecvDrops(uintptr(fd))
+	sys.SetRecvDrops(kernel, fd)
 	recv := how.Socket.RecvBuffer
 	if recv == 0 {
 		recv = upstreamRecvBuffer
 	}
-	sys.SetRecvBuffer(fd, recv)
+	sys.SetRecvBuffer(kernel, fd, recv)
 	if how.Socket.SendBuffer > 0 {
-		sys.SetBuffers(d.shared.kernel, fd, 0, how.Socket.SendBuffer)
+		sys.SetBuffers(kernel, fd, 0, how.Socket.SendBuffer)
 	}
 	if err := d.prepareSocket(fd, socketKind{UDP, to.Family(), true}, how, &f.Flow); err != nil {
 		return err
 	}
-	f.receiveTOS(fd, to.Family())
+	f.receiveTOS(kernel, fd, to.Family())
 	return nil
 }
 

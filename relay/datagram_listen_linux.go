@@ -23,9 +23,9 @@ func (sh *datagramShare) add(l *Listener, loop int, s *listenSocket, family sys.
 // The sockets of an earlier process stay the only ones, however many loops there are now: with
 // another one the kernel would give datagrams of flows to other sockets than theirs.
 func (sh *datagramShare) bindUDP(l *Listener, earlier []*listenSocket) error {
-	l.toMany = toMany(l.addr.AddrPort.Addr())
+	l.toMany = toMany(l.engine.kernel, l.addr.AddrPort.Addr())
 	for _, s := range earlier {
-		family, e := sys.SocketFamily(uintptr(s.fd))
+		family, e := sys.FamilyOf(l.engine.kernel, s.fd)
 		if e != 0 {
 			return e
 		}
@@ -49,7 +49,7 @@ func (sh *datagramShare) bindUDP(l *Listener, earlier []*listenSocket) error {
 		}
 		sh.add(l, i, &listenSocket{fd: fd}, sa.Family())
 		if l.addr.AddrPort.Port() == 0 {
-			if e := sys.LocalAddr(fd, &sa); e != 0 {
+			if e := l.engine.kernel.LocalAddr(fd, &sa); e != 0 {
 				return e
 			}
 			l.addr.AddrPort = sa.AddrPort()
@@ -59,8 +59,8 @@ func (sh *datagramShare) bindUDP(l *Listener, earlier []*listenSocket) error {
 }
 
 // toMany reports whether an address is a broadcast or multicast one.
-func toMany(ip netip.Addr) bool {
-	return ip.IsMulticast() || ip.Unmap().Is4() && sys.IsBroadcast(ip.Unmap())
+func toMany(kernel sys.Kernel, ip netip.Addr) bool {
+	return ip.IsMulticast() || ip.Unmap().Is4() && sys.IsBroadcast(kernel, ip.Unmap())
 }
 
 // another reports whether a datagram that was sent to a broadcast or multicast address is another
@@ -81,7 +81,7 @@ func (sh *datagramShare) bindUnixgram(l *Listener, earlier []*listenSocket) erro
 		l.takePath()
 		return nil
 	}
-	fd, err := l.bindPath(sys.Linux{}.Datagram, l.bindDatagram)
+	fd, err := l.bindPath(l.engine.kernel.Datagram, l.bindDatagram)
 	if err != nil {
 		return err
 	}
@@ -96,14 +96,15 @@ func (l *Listener) bindDatagram(sa *sys.Sockaddr) (int, error) {
 	if e != 0 {
 		return -1, e
 	}
-	bind := sys.BindShared
-	if sa.Family() == sys.Unix {
-		bind = sys.Bind
-	}
 	l.setOwner(fd)
 	err := l.setUpPort(fd, sa.Family(), &fresh)
 	if err == nil {
-		if e := bind(fd, sa); e != 0 {
+		if sa.Family() == sys.Unix {
+			e = kernel.Bind(fd, sa)
+		} else {
+			e = sys.BindShared(kernel, fd, sa)
+		}
+		if e != 0 {
 			err = e
 		}
 	}
@@ -122,34 +123,35 @@ func (l *Listener) wild() bool {
 // setUpPort sets the options of a port's socket, which had those of was. Those that only make it
 // better may fail.
 func (l *Listener) setUpPort(fd int, family sys.Family, was *SocketOptions) error {
+	kernel := l.engine.kernel
 	if family != sys.Unix {
 		if l.wild() {
-			if e := sys.SetRecvLocal(uintptr(fd), family); e != 0 {
+			if e := sys.SetRecvLocal(kernel, fd, family); e != 0 {
 				return e
 			}
 		}
 		if feature.GRO.Err() == nil {
-			sys.SetGRO(uintptr(fd), !l.engine.cfg.NoGRO)
+			sys.SetGRO(kernel, fd, !l.engine.cfg.NoGRO)
 		}
 	}
-	sys.SetRecvDrops(uintptr(fd))
+	sys.SetRecvDrops(kernel, fd)
 	cfg := l.cfg.Load()
-	setPortTOS(fd, family, cfg)
+	setPortTOS(kernel, fd, family, cfg)
 	o := &cfg.Socket
-	setPortBuffers(fd, o)
+	setPortBuffers(kernel, fd, o)
 	return l.setOptions(fd, o, was)
 }
 
 // setPortTOS makes a port's socket tell the TOS byte of each datagram, if the listener's new flows keep something of it.
 // It does not take that back: flows that began with another configuration may go on to keep it.
-func setPortTOS(fd int, family sys.Family, cfg *ListenConfig) {
+func setPortTOS(kernel sys.Kernel, fd int, family sys.Family, cfg *ListenConfig) {
 	if cfg.Datagram.TOS != TOSNone && family != sys.Unix {
-		sys.SetRecvTOS(uintptr(fd), family, true)
+		sys.SetRecvTOS(kernel, fd, family, true)
 	}
 }
 
 // setPortBuffers asks for the buffers of a port's socket.
-func setPortBuffers(fd int, o *SocketOptions) {
+func setPortBuffers(kernel sys.Kernel, fd int, o *SocketOptions) {
 	recv, send := o.RecvBuffer, o.SendBuffer
 	if recv <= 0 {
 		recv = portRecvBuffer
@@ -157,6 +159,6 @@ func setPortBuffers(fd int, o *SocketOptions) {
 	if send <= 0 {
 		send = portSendBuffer
 	}
-	sys.SetBuffer(uintptr(fd), false, recv)
-	sys.SetBuffer(uintptr(fd), true, send)
+	sys.SetBuffer(kernel, fd, false, recv)
+	sys.SetBuffer(kernel, fd, true, send)
 }

@@ -117,7 +117,7 @@ func TestIsBroadcast(t *testing.T) {
 		"10.91.1.255": true, "255.255.255.255": true, "127.255.255.255": true,
 		"10.91.1.2": false, "127.0.0.1": false, "0.0.0.0": false, "10.92.0.1": false, "10.93.0.1": false, "::1": false,
 	} {
-		if got := sys.IsBroadcast(netip.MustParseAddr(ip)); got != want {
+		if got := sys.IsBroadcast(sys.Linux{}, netip.MustParseAddr(ip)); got != want {
 			t.Errorf("%s: %v", ip, got)
 		}
 	}

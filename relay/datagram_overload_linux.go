@@ -16,7 +16,7 @@ func (d *datagrams) blocked(f *datagramFlow) (blocked, relaying bool) {
 func (d *datagrams) memory(f *datagramFlow) (user, sockets int64) {
 	user = int64(cap(f.held))
 	if f.fd >= 0 {
-		sockets = sys.SocketMemory(int(f.fd))
+		sockets = sys.SocketMemory(d.shared.kernel, int(f.fd))
 	}
 	return user, sockets
 }

@@ -64,11 +64,12 @@ func (d *datagrams) giveLate(f *datagramFlow) {
 // that is the one from which the kernel would write to the client.
 func (p *datagramPort) connected(f *datagramFlow) (fd int, err error) {
 	client, zone := sys.GetAddrPort(f.name[:f.nameLen])
+	kernel := p.listener.engine.kernel
 	var its sys.Sockaddr
 	if p.wild {
 		return p.connectFrom(p.family, netip.AddrPortFrom(f.localAddr, p.listener.addr.AddrPort.Port()), f.zone, client, zone)
 	}
-	if e := sys.LocalAddr(p.fd, &its); e != 0 {
+	if e := kernel.LocalAddr(p.fd, &its); e != 0 {
 		return -1, e
 	}
 	local, scope := sys.GetAddrPort(its.Raw())
@@ -77,10 +78,10 @@ func (p *datagramPort) connected(f *datagramFlow) (fd int, err error) {
 			return fd, nil
 		}
 	} else if fd, err = p.connectFrom(sys.IPv6, netip.AddrPortFrom(netip.IPv6Unspecified(), local.Port()), 0, client, zone); err == nil {
-		if e := sys.LocalAddr(fd, &its); e == 0 && its.AddrPort().Addr().WithZone("") == local.Addr() {
+		if e := kernel.LocalAddr(fd, &its); e == 0 && its.AddrPort().Addr().WithZone("") == local.Addr() {
 			return fd, nil
 		}
-		p.listener.engine.kernel.Close(fd)
+		kernel.Close(fd)
 	}
 	return p.connectFrom(p.family, local, scope, client, zone)
 }
@@ -96,12 +97,12 @@ func (p *datagramPort) connectFrom(family sys.Family, local netip.AddrPort, scop
 	err := l.setUpPort(fd, family, &fresh)
 	if err == nil {
 		if local.Addr() == netip.IPv6Unspecified() {
-			sys.SetV6Only(fd)
+			sys.SetV6Only(kernel, fd)
 		}
 		l.setOwner(fd)
 		var sa sys.Sockaddr
 		sa.PutAddrPort(family, local, scope)
-		if e = sys.BindShared(fd, &sa); e == 0 {
+		if e = sys.BindShared(kernel, fd, &sa); e == 0 {
 			sa.PutAddrPort(family, client, zone)
 			e = kernel.Connect(fd, &sa)
 		}

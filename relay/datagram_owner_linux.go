@@ -65,6 +65,7 @@ type datagrams struct {
 	strangers      []int16          // messages of the batch at hand whose clients have no flow
 	toUpstream     outbox           // to the upstream of one flow at a time
 	echoes         outbox           // echoes, by one port at a time
+	unnamed        sys.Sockaddr     // the Unix address that has the kernel choose one
 	single         *sys.Vector      // for the datagrams of a refused run
 	dirty          []*datagramPort  // whose outboxes have memory that the end of the turn may return
 	spareMemory    [2][]replyMemory // that no outbox has: for IP addresses and for paths

@@ -151,7 +151,7 @@ func (d *datagrams) checkEmpty(p *datagramPort) {
 
 // readDrops asks the kernel how many datagrams a port has lost.
 func (d *datagrams) readDrops(p *datagramPort) {
-	if n, e := sys.Drops(uintptr(p.fd)); e == 0 {
+	if n, e := sys.Drops(d.shared.kernel, p.fd); e == 0 {
 		d.lost(&p.drops, n)
 	}
 }

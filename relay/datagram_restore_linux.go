@@ -169,14 +169,14 @@ func (d *datagrams) restoreFields(f *datagramFlow, r ledger.Record, peer Addr) b
 func (d *datagrams) goOn(f *datagramFlow) sys.Errno {
 	if !f.builtin() {
 		// What the kernel dropped before is not counted again.
-		f.drops, _ = sys.Drops(uintptr(f.fd))
+		f.drops, _ = sys.Drops(d.shared.kernel, int(f.fd))
 		if e := d.loop.Watch(int(f.fd), f.events(), f.ref().Token(sideUpstream)); e != 0 {
 			return e
 		}
 		d.setRuns(f, up, f.upstreamFamily(), f.toV6())
 		if f.cfg.Datagram.TOS != TOSNone {
-			family, _ := sys.SocketFamily(uintptr(f.fd))
-			f.receiveTOS(int(f.fd), family)
+			family, _ := sys.FamilyOf(d.shared.kernel, int(f.fd))
+			f.receiveTOS(d.shared.kernel, int(f.fd), family)
 		}
 	}
 	d.setRuns(f, down, f.port.family, f.v6)
@@ -223,7 +223,7 @@ func (d *datagrams) restoreRests() {
 		if len(fds) != 1 {
 			continue
 		}
-		family, kind, _, e := sys.SocketKind(fds[0])
+		family, kind, _, e := sys.SocketKind(d.shared.kernel, fds[0])
 		if e == 0 && kind == sys.SockDgram && family != sys.Unix {
 			delete(d.keep.earlier, key)
 			d.descriptors.takeOpen(1)

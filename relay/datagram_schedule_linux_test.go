@@ -108,7 +108,7 @@ func (p *gramPeer) bind(at netip.AddrPort) error {
 	if e := sys.Bind(p.fd, &sa); e != 0 {
 		return e
 	}
-	sys.SetRecvBuffer(p.fd, 1<<20)
+	sys.SetRecvBuffer(sys.Linux{}, p.fd, 1<<20)
 	if e := sys.LocalAddr(p.fd, &sa); e != 0 {
 		return e
 	}

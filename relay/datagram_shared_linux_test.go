@@ -51,7 +51,7 @@ func TestListenOnPacketUndoesOptions(t *testing.T) {
 			}
 			rc.Control(func(fd uintptr) {
 				const udp, segment = 17, 103 // linux/udp.h
-				if e := max(sys.SetRecvErr(fd, family, true), sys.SetInt(int(fd), udp, segment, 100)); e != 0 {
+				if e := max(sys.SetRecvErr(sys.Linux{}, int(fd), family, true), sys.SetInt(int(fd), udp, segment, 100)); e != 0 {
 					t.Error(e)
 				}
 			})

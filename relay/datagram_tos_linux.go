@@ -6,16 +6,16 @@ const ecnBits = 3 // of a TOS byte or traffic class, RFC 3168
 
 // receiveTOS makes a socket towards the upstream tell the TOS byte of each datagram, if the flow keeps something of it,
 // and notes the one that the socket sends.
-func (f *datagramFlow) receiveTOS(fd int, family sys.Family) {
+func (f *datagramFlow) receiveTOS(kernel sys.Kernel, fd int, family sys.Family) {
 	if f.cfg.Datagram.TOS == TOSNone || family == sys.Unix {
 		return
 	}
-	v4, v6 := sys.TOS(uintptr(fd), family)
+	v4, v6 := sys.TOS(kernel, fd, family)
 	f.tos = v4
 	if f.toV6() {
 		f.tos = v6
 	}
-	sys.SetRecvTOS(uintptr(fd), family, true)
+	sys.SetRecvTOS(kernel, fd, family, true)
 }
 
 // keepTOS returns what the flow keeps of the TOS byte of a datagram. It is the same for datagrams that may leave as one

@@ -36,6 +36,7 @@ func newDatagrams(t tenant, share *datagramShare) *datagrams {
 		tick:   -1,
 	}
 	d.slab.Init(&t.loop.Slots, d)
+	d.unnamed.SetUnnamed()
 	const ticks = int(time.Second / tick) // per second
 	switch n := cfg.MaxNewDatagramFlows; {
 	case n < 0:

@@ -118,7 +118,7 @@ func (e *core) inherit(c any, want int) (int, sys.Family, error) {
 	if err != nil {
 		return no(err)
 	}
-	family, typ, listening, errno := sys.SocketKind(fd)
+	family, typ, listening, errno := sys.SocketKind(e.kernel, fd)
 	if errno != 0 || typ != want || listening != (want == sys.SockStream) {
 		e.kernel.Close(fd)
 		return no(errors.ErrUnsupported)
@@ -159,8 +159,8 @@ func (e *Engine) ListenOnPacket(inherited net.PacketConn, cfg ListenConfig) (*Li
 	if family != sys.Unix {
 		// What whoever bound it may have set: a queue of errors, which nobody would
 		// read, and a segment size, by which replies would be cut.
-		sys.SetRecvErr(uintptr(fd), family, false)
-		sys.HasGSO(uintptr(fd))
+		sys.SetRecvErr(e.kernel, fd, family, false)
+		sys.HasGSO(e.kernel, fd)
 	}
 	if err := l.setUpPort(fd, family, &fresh); err != nil {
 		l.closeSockets()

@@ -40,8 +40,8 @@ func always(_, _ *SocketOptions) bool { return true }
 var transparent = socketOption{
 	name: "IP_TRANSPARENT", needs: "CAP_NET_ADMIN", on: ipOnly, unchangeable: always,
 	differs: func(o, was *SocketOptions) bool { return o.Transparent != was.Transparent },
-	set: func(_ sys.Kernel, fd int, k socketKind, o *SocketOptions) sys.Errno {
-		return sys.SetTransparent(fd, k.family, o.Transparent)
+	set: func(kernel sys.Kernel, fd int, k socketKind, o *SocketOptions) sys.Errno {
+		return sys.SetTransparent(kernel, fd, k.family, o.Transparent)
 	},
 }
 
@@ -103,13 +103,15 @@ var socketOptions = [...]socketOption{
 	}, {
 		name: "IP_TOS", on: ipOnly,
 		differs: func(o, was *SocketOptions) bool { return o.DSCP != was.DSCP },
-		set: func(_ sys.Kernel, fd int, k socketKind, o *SocketOptions) sys.Errno {
-			return sys.SetDSCP(fd, k.family, o.DSCP)
+		set: func(kernel sys.Kernel, fd int, k socketKind, o *SocketOptions) sys.Errno {
+			return sys.SetDSCP(kernel, fd, k.family, o.DSCP)
 		},
 	}, {
 		name: "SO_MARK", needs: "CAP_NET_ADMIN", on: ipOnly,
 		differs: func(o, was *SocketOptions) bool { return o.Mark != was.Mark },
-		set:     func(_ sys.Kernel, fd int, _ socketKind, o *SocketOptions) sys.Errno { return sys.SetMark(fd, o.Mark) },
+		set: func(kernel sys.Kernel, fd int, _ socketKind, o *SocketOptions) sys.Errno {
+			return sys.SetMark(kernel, fd, o.Mark)
+		},
 	}, {
 		name: "SO_BINDTODEVICE", needs: "CAP_NET_RAW", on: ipOnly, unchangeable: always,
 		differs: func(o, was *SocketOptions) bool { return o.Interface != was.Interface },
@@ -189,12 +191,12 @@ func (t *tenant) prepareSocket(fd int, k socketKind, d *DialConfig, f *Flow) err
 		return err
 	}
 	if d.FromClient {
-		if e := sys.SetTransparent(fd, k.family, true); e != 0 {
+		if e := sys.SetTransparent(t.shared.kernel, fd, k.family, true); e != 0 {
 			return &optionError{&transparent, e}
 		}
 	}
 	if k.network == TCP {
-		sys.SetBindNoPort(fd) // without it the ports run out earlier
+		sys.SetBindNoPort(t.shared.kernel, fd) // without it the ports run out earlier
 	}
 	if e := t.shared.kernel.Bind(fd, &sa); e != 0 {
 		return fmt.Errorf("bind to %s: %w", source, e)

@@ -294,8 +294,8 @@ func TestDSCP(t *testing.T) {
 			a, up := ends[0], ends[1]
 			for _, c := range ends {
 				if e := asked(t, c, func(fd int) sys.Errno {
-					family, _ := sys.SocketFamily(uintptr(fd))
-					return sys.SetRecvTOS(uintptr(fd), family, true)
+					family, _ := sys.FamilyOf(sys.Linux{}, fd)
+					return sys.SetRecvTOS(sys.Linux{}, fd, family, true)
 				}); e != 0 {
 					t.Fatal(e)
 				}

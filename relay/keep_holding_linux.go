@@ -103,7 +103,7 @@ func (h *holding) datagramSockets() map[uint64]bool {
 	numbers := make(map[uint64]bool)
 	for _, sockets := range h.earlier {
 		for _, s := range sockets {
-			if _, kind, _, e := sys.SocketKind(s.fd); e == 0 && kind == sys.SockDgram && !sys.Connected(h.kernel, s.fd) {
+			if _, kind, _, e := sys.SocketKind(h.kernel, s.fd); e == 0 && kind == sys.SockDgram && !sys.Connected(h.kernel, s.fd) {
 				numbers[numberOf(s.key)] = true
 			}
 		}

@@ -190,7 +190,7 @@ func bindAs(t *testing.T, at Addr, user int) {
 	if err := giveTo(fd, user); err != nil {
 		t.Fatal(err)
 	}
-	if e := sys.SetReusePort(uintptr(fd)); e != 0 {
+	if e := sys.SetReusePort(sys.Linux{}, fd); e != 0 {
 		t.Fatal(e)
 	}
 	if e := sys.Bind(fd, &sa); e != 0 {

@@ -192,7 +192,7 @@ func (l *Listener) bindPath(socket func(sys.Family) (int, sys.Errno), bind func(
 	}
 	fd, err := bind(&sa)
 	abstract := l.addr.Path[0] == '@'
-	if errors.Is(err, sys.EADDRINUSE) && !abstract && stale(l.addr.Path, &sa, socket) {
+	if errors.Is(err, sys.EADDRINUSE) && !abstract && l.stale(&sa, socket) {
 		if err := sys.Unlink(l.addr.Path); err != nil {
 			return -1, fmt.Errorf("the path of a socket that nobody has any more: %w", err)
 		}
@@ -211,17 +211,18 @@ func (l *Listener) bindPath(socket func(sys.Family) (int, sys.Errno), bind func(
 	return fd, nil
 }
 
-// stale reports whether the path is a socket that nobody has any more.
-func stale(path string, sa *sys.Sockaddr, socket func(sys.Family) (int, sys.Errno)) bool {
-	if !sys.IsSocket(path) {
+// stale reports whether the listener's path is a socket that nobody has any more.
+func (l *Listener) stale(sa *sys.Sockaddr, socket func(sys.Family) (int, sys.Errno)) bool {
+	if !sys.IsSocket(l.addr.Path) {
 		return false
 	}
 	fd, e := socket(sys.Unix)
 	if e != 0 {
 		return false
 	}
-	defer sys.Linux{}.Close(fd)
-	return sys.Linux{}.Connect(fd, sa) == sys.ECONNREFUSED
+	kernel := l.engine.kernel
+	defer kernel.Close(fd)
+	return kernel.Connect(fd, sa) == sys.ECONNREFUSED
 }
 
 // bind makes a listening socket with the options that its clients inherit.

@@ -45,7 +45,7 @@ func (s *streams) memory(f *streamFlow) (user, pipes, sockets int64) {
 	user += f.tls.memory()
 	for _, fd := range f.fd {
 		if fd >= 0 {
-			sockets += sys.SocketMemory(int(fd))
+			sockets += sys.SocketMemory(s.shared.kernel, int(fd))
 		}
 	}
 	return user, pipes, sockets

@@ -519,6 +519,9 @@ func (p *Process) Option(fd, level, name int) (int, sys.Errno) {
 // Interface implements [sys.Kernel].
 func (p *Process) Interface(int) (string, sys.Errno) { return "", 0 }
 
+// Memory implements [sys.Kernel].
+func (p *Process) Memory(int) (int64, uint32, sys.Errno) { return 0, 0, sys.EOPNOTSUPP }
+
 // SameSocket implements [sys.Kernel].
 func (p *Process) SameSocket(a, b int) bool { return p.file(a) != nil && p.file(a) == p.file(b) }
 

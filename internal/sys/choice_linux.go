@@ -42,20 +42,20 @@ func SetFastOpenConnect(fd int, on bool) Errno {
 
 // SetDSCP marks the socket's packets with a code point (RFC 2474), and leaves the two ECN bits next
 // to it unchanged. ip(7), IP_TOS; ipv6(7), IPV6_TCLASS.
-func SetDSCP(fd int, family Family, dscp uint8) Errno {
-	v4, v6 := TOS(uintptr(fd), family)
+func SetDSCP(k Sockets, fd int, family Family, dscp uint8) Errno {
+	v4, v6 := TOS(k, fd, family)
 	if family == IPv6 {
-		if e := SetInt(fd, unix.SOL_IPV6, unix.IPV6_TCLASS, int(dscp)<<2|int(v6&3)); e != 0 {
+		if e := k.SetOption(fd, unix.SOL_IPV6, unix.IPV6_TCLASS, int(dscp)<<2|int(v6&3)); e != 0 {
 			return e
 		}
 	}
-	return SetInt(fd, unix.SOL_IP, unix.IP_TOS, int(dscp)<<2|int(v4&3))
+	return k.SetOption(fd, unix.SOL_IP, unix.IP_TOS, int(dscp)<<2|int(v4&3))
 }
 
 // SetMark marks the socket's packets for routing and filters. It needs
 // CAP_NET_ADMIN, or since Linux 5.17 CAP_NET_RAW. socket(7), SO_MARK.
-func SetMark(fd int, mark uint32) Errno {
-	return SetInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(int32(mark)))
+func SetMark(k Sockets, fd int, mark uint32) Errno {
+	return k.SetOption(fd, unix.SOL_SOCKET, unix.SO_MARK, int(int32(mark)))
 }
 
 // SetInterface binds the socket to a device by name. socket(7), SO_BINDTODEVICE.
@@ -78,17 +78,17 @@ func (Linux) Interface(fd int) (string, Errno) {
 
 // SetTransparent lets the socket use addresses that are not this host's. It needs CAP_NET_ADMIN or
 // CAP_NET_RAW. ip(7), IP_TRANSPARENT; IPV6_TRANSPARENT, Linux 2.6.37.
-func SetTransparent(fd int, family Family, on bool) Errno {
+func SetTransparent(k Sockets, fd int, family Family, on bool) Errno {
 	if family == IPv6 {
-		return SetInt(fd, unix.SOL_IPV6, unix.IPV6_TRANSPARENT, asInt(on))
+		return k.SetOption(fd, unix.SOL_IPV6, unix.IPV6_TRANSPARENT, asInt(on))
 	}
-	return SetInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, asInt(on))
+	return k.SetOption(fd, unix.SOL_IP, unix.IP_TRANSPARENT, asInt(on))
 }
 
 // SetBindNoPort leaves the port of a bind to port 0 to connect(2), which may choose one that is in
 // use towards other addresses. ip(7), IP_BIND_ADDRESS_NO_PORT, Linux 4.2.
-func SetBindNoPort(fd int) Errno {
-	return SetInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+func SetBindNoPort(k Sockets, fd int) Errno {
+	return k.SetOption(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
 }
 
 // Listen implements [Kernel].

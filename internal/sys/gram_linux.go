@@ -93,28 +93,28 @@ func Bind(fd int, sa *Sockaddr) Errno {
 // BindShared is Bind for a UDP socket whose port others may share (SO_REUSEPORT). Port 0 finds a
 // port that nobody has: it is bound exclusively and shared afterwards, because with the option set
 // the kernel considers a port free that others of this user share (udp_lib_get_port, Linux 6.18).
-func BindShared(fd int, sa *Sockaddr) Errno {
+func BindShared(k Sockets, fd int, sa *Sockaddr) Errno {
 	alone := sa.AddrPort().Port() == 0
 	if !alone {
-		if e := SetReusePort(uintptr(fd)); e != 0 {
+		if e := SetReusePort(k, fd); e != 0 {
 			return e
 		}
 	}
-	e := Bind(fd, sa)
+	e := k.Bind(fd, sa)
 	if e == 0 && alone {
-		e = SetReusePort(uintptr(fd))
+		e = SetReusePort(k, fd)
 	}
 	return e
 }
 
 // ReceiveNothing makes a UDP socket that is bound to a port receive nothing more: it connects the socket to its
 // own address, or if it has none to loopback. What it has received stays, and it can send to others. udp(7).
-func ReceiveNothing(fd int) Errno {
+func ReceiveNothing(k Kernel, fd int) Errno {
 	var sa Sockaddr
-	if e := LocalAddr(fd, &sa); e != 0 {
+	if e := k.LocalAddr(fd, &sa); e != 0 {
 		return e
 	}
-	SetInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1) // its own address may be a broadcast address
+	k.SetOption(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1) // its own address may be a broadcast address
 	e := EINVAL
 	for _, ip := range []netip.Addr{sa.AddrPort().Addr(), netip.IPv6Loopback(), netip.AddrFrom4([4]byte{127, 0, 0, 1})} {
 		if ip.IsUnspecified() || sa.Family() == IPv4 && !ip.Is4() {
@@ -123,7 +123,7 @@ func ReceiveNothing(fd int) Errno {
 		var own Sockaddr
 		_, scope := GetAddrPort(sa.Raw())
 		own.PutAddrPort(sa.Family(), netip.AddrPortFrom(ip, sa.AddrPort().Port()), scope)
-		if e = (Linux{}).Connect(fd, &own); e == 0 || !sa.AddrPort().Addr().IsUnspecified() {
+		if e = k.Connect(fd, &own); e == 0 || !sa.AddrPort().Addr().IsUnspecified() {
 			break
 		}
 	}
@@ -137,7 +137,9 @@ func Connected(k Sockets, fd int) bool {
 }
 
 // SetV6Only has an IPv6 socket that is not bound yet have nothing to do with IPv4. ipv6(7).
-func SetV6Only(fd int) Errno { return SetInt(fd, unix.SOL_IPV6, unix.IPV6_V6ONLY, 1) }
+func SetV6Only(k Sockets, fd int) Errno {
+	return k.SetOption(fd, unix.SOL_IPV6, unix.IPV6_V6ONLY, 1)
+}
 
 // SetUnnamed fills sa with the Unix address without a name; see [Bind].
 func (s *Sockaddr) SetUnnamed() {
@@ -147,11 +149,11 @@ func (s *Sockaddr) SetUnnamed() {
 
 // SetRecvBuffer asks for n bytes of receive buffer, beyond the system's limit if the process may.
 // socket(7), SO_RCVBUF, SO_RCVBUFFORCE.
-func SetRecvBuffer(fd, n int) Errno {
-	if SetInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, n) == 0 {
+func SetRecvBuffer(k Sockets, fd, n int) Errno {
+	if k.SetOption(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, n) == 0 {
 		return 0
 	}
-	return SetInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, n)
+	return k.SetOption(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, n)
 }
 
 // SockDgram is the type of a datagram socket, as returned by SocketKind.

@@ -85,6 +85,9 @@ type Sockets interface {
 	Option(fd, level, name int) (int, Errno)
 	// Interface returns the name of the interface that a socket is bound to. socket(7), SO_BINDTODEVICE.
 	Interface(fd int) (string, Errno)
+	// Memory returns how many bytes of kernel memory a socket has for data, received and to be sent, and how many
+	// datagrams it has dropped so far, modulo 2^32. socket(7), SO_MEMINFO, Linux 4.12.
+	Memory(fd int) (bytes int64, drops uint32, errno Errno)
 	// SameSocket reports whether two descriptors are of one socket. socket(7), SO_COOKIE.
 	SameSocket(a, b int) bool
 	// CloseResets makes the next close of a TCP socket send RST instead of FIN, and drop what is unsent; or not, which is

@@ -36,7 +36,7 @@ func TestVectorRoundTrip(t *testing.T) {
 	for _, raw := range []bool{false, true} {
 		send, recv, to := udpPair(t)
 		w, r := NewVector(4, 8, IPv4), NewVector(4, 4, IPv4)
-		if SetGRO(recv, true) != 0 || !HasGSO(send) {
+		if SetGRO(Linux{}, int(recv), true) != 0 || !HasGSO(Linux{}, int(send)) {
 			t.Fatal("Linux 5.0 and later have UDP_GRO and UDP_SEGMENT")
 		}
 		// A run of three datagrams in three buffers, and one plain datagram.
@@ -124,12 +124,12 @@ func TestSendStopsAtTheFirstError(t *testing.T) {
 func TestSetBuffer(t *testing.T) {
 	send, recv, _ := udpPair(t)
 	for _, fd := range []uintptr{send, recv} {
-		got, e := SetBuffer(fd, fd == send, 100_000)
+		got, e := SetBuffer(Linux{}, int(fd), fd == send, 100_000)
 		if e != 0 || got < 100_000 {
 			t.Errorf("granted %d, %v", got, e)
 		}
 	}
-	if _, e := Drops(recv); e != 0 {
+	if _, e := Drops(Linux{}, int(recv)); e != 0 {
 		t.Error(e)
 	}
 }

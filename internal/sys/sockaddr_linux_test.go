@@ -89,7 +89,7 @@ func TestStreamSockets(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer k.Close(l)
-			if _, typ, listening, e := SocketKind(l); e != 0 || typ != SockStream || !listening {
+			if _, typ, listening, e := SocketKind(Linux{}, l); e != 0 || typ != SockStream || !listening {
 				t.Errorf("kind: %d, %v, %v", typ, listening, e)
 			}
 			if _, e := k.Accept(l, &peer); e != EAGAIN {

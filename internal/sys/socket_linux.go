@@ -109,16 +109,16 @@ func PeerAddr(fd int, sa *Sockaddr) Errno {
 
 // SocketKind returns a socket's family, its type (SOCK_STREAM …) and whether it listens. It returns
 // an error if fd is not a socket.
-func SocketKind(fd int) (family Family, typ int, listening bool, errno Errno) {
-	f, e := GetInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+func SocketKind(k Sockets, fd int) (family Family, typ int, listening bool, errno Errno) {
+	f, e := k.Option(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if e != 0 {
 		return 0, 0, false, e
 	}
-	t, e := GetInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	t, e := k.Option(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	if e != 0 {
 		return 0, 0, false, e
 	}
-	l, e := GetInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	l, e := k.Option(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
 	return Family(f), t, l != 0, e
 }
 

@@ -99,54 +99,52 @@ func FamilyOf(k Sockets, fd int) (Family, Errno) {
 	return Family(f), e
 }
 
-// SocketFamily returns the family of fd. SO_DOMAIN, socket(7).
-func SocketFamily(fd uintptr) (Family, Errno) {
-	f, e := GetInt(int(fd), unix.SOL_SOCKET, unix.SO_DOMAIN)
-	return Family(f), e
-}
-
 // SetGRO asks the kernel for super-packets. udp(7), UDP_GRO, Linux 5.0.
-func SetGRO(fd uintptr, on bool) Errno {
-	return SetInt(int(fd), unix.SOL_UDP, unix.UDP_GRO, asInt(on))
+func SetGRO(k Sockets, fd int, on bool) Errno {
+	return k.SetOption(fd, unix.SOL_UDP, unix.UDP_GRO, asInt(on))
 }
 
 // HasGSO reports whether the kernel knows UDP_SEGMENT (Linux 4.18). It switches the socket's own
 // segment size off.
-func HasGSO(fd uintptr) bool {
-	return SetInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, 0) == 0
+func HasGSO(k Sockets, fd int) bool {
+	return k.SetOption(fd, unix.SOL_UDP, unix.UDP_SEGMENT, 0) == 0
 }
 
 // SetRecvTOS asks for the TOS byte and traffic class of each datagram, or no longer does.
-func SetRecvTOS(fd uintptr, family Family, on bool) Errno {
-	return setBoth(fd, family, unix.IP_RECVTOS, unix.IPV6_RECVTCLASS, on)
+func SetRecvTOS(k Sockets, fd int, family Family, on bool) Errno {
+	return setBoth(k, fd, family, unix.IP_RECVTOS, unix.IPV6_RECVTCLASS, on)
 }
 
 // SetRecvLocal asks for the local address and interface of each datagram.
-func SetRecvLocal(fd uintptr, family Family) Errno {
-	return setBoth(fd, family, unix.IP_PKTINFO, unix.IPV6_RECVPKTINFO, true)
+func SetRecvLocal(k Sockets, fd int, family Family) Errno {
+	return setBoth(k, fd, family, unix.IP_PKTINFO, unix.IPV6_RECVPKTINFO, true)
 }
 
 // SetRecvErr switches ICMP errors in the error queue on or off; switching them off empties the
 // queue. ip(7), IP_RECVERR.
-func SetRecvErr(fd uintptr, family Family, on bool) Errno {
-	return setBoth(fd, family, unix.IP_RECVERR, unix.IPV6_RECVERR, on)
+func SetRecvErr(k Sockets, fd int, family Family, on bool) Errno {
+	return setBoth(k, fd, family, unix.IP_RECVERR, unix.IPV6_RECVERR, on)
 }
 
 // setBoth sets an IPv4 option, and on an IPv6 socket also its IPv6 counterpart, because the kernel
 // uses the former for IPv4-mapped traffic.
-func setBoth(fd uintptr, family Family, v4, v6 int, on bool) Errno {
-	e := SetInt(int(fd), unix.SOL_IP, v4, asInt(on))
+func setBoth(k Sockets, fd int, family Family, v4, v6 int, on bool) Errno {
+	e := k.SetOption(fd, unix.SOL_IP, v4, asInt(on))
 	if family == IPv6 {
-		return SetInt(int(fd), unix.SOL_IPV6, v6, asInt(on))
+		return k.SetOption(fd, unix.SOL_IPV6, v6, asInt(on))
 	}
 	return e
 }
 
 // SetRecvTime asks for the time at which the kernel received each datagram.
-func SetRecvTime(fd uintptr) Errno { return SetInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) }
+func SetRecvTime(k Sockets, fd int) Errno {
+	return k.SetOption(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
+}
 
 // SetRecvDrops asks for the socket's drop counter. socket(7), SO_RXQ_OVFL.
-func SetRecvDrops(fd uintptr) Errno { return SetInt(int(fd), unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1) }
+func SetRecvDrops(k Sockets, fd int) Errno {
+	return k.SetOption(fd, unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1)
+}
 
 // SetTxTime lets messages carry the time at which they are sent, on CLOCK_MONOTONIC. SO_TXTIME,
 // Linux 4.19.
@@ -160,15 +158,17 @@ func SetTxTime(fd uintptr) Errno {
 
 // SetReusePort lets several sockets bind one address; the kernel spreads the
 // datagrams over them by a hash of their addresses. socket(7), Linux 3.9.
-func SetReusePort(fd uintptr) Errno { return SetInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }
+func SetReusePort(k Sockets, fd int) Errno {
+	return k.SetOption(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+}
 
 // TOS returns the TOS byte and the traffic class of the socket's datagrams.
-func TOS(fd uintptr, family Family) (v4, v6 uint8) {
-	if t, e := GetInt(int(fd), unix.SOL_IP, unix.IP_TOS); e == 0 {
+func TOS(k Sockets, fd int, family Family) (v4, v6 uint8) {
+	if t, e := k.Option(fd, unix.SOL_IP, unix.IP_TOS); e == 0 {
 		v4 = uint8(t)
 	}
 	if family == IPv6 {
-		if t, e := GetInt(int(fd), unix.SOL_IPV6, unix.IPV6_TCLASS); e == 0 && t > 0 {
+		if t, e := k.Option(fd, unix.SOL_IPV6, unix.IPV6_TCLASS); e == 0 && t > 0 {
 			v6 = uint8(t)
 		}
 	}
@@ -179,45 +179,49 @@ func TOS(fd uintptr, family Family) (v4, v6 uint8) {
 // (CAP_NET_ADMIN), and returns what the kernel granted. A buffer that has n bytes already stays: a process that may no
 // longer go beyond the limit would get less. The kernel doubles the size for its own
 // bookkeeping and reports the double (socket(7)); the result here is in the unit of n.
-func SetBuffer(fd uintptr, send bool, n int) (int, Errno) {
+func SetBuffer(k Sockets, fd int, send bool, n int) (int, Errno) {
 	opt, forced := unix.SO_RCVBUF, unix.SO_RCVBUFFORCE
 	if send {
 		opt, forced = unix.SO_SNDBUF, unix.SO_SNDBUFFORCE
 	}
-	if got, e := GetInt(int(fd), unix.SOL_SOCKET, opt); e == 0 && got/2 == n {
+	if got, e := k.Option(fd, unix.SOL_SOCKET, opt); e == 0 && got/2 == n {
 		return n, 0
 	}
-	if SetInt(int(fd), unix.SOL_SOCKET, forced, n) != 0 {
-		if e := SetInt(int(fd), unix.SOL_SOCKET, opt, n); e != 0 {
+	if k.SetOption(fd, unix.SOL_SOCKET, forced, n) != 0 {
+		if e := k.SetOption(fd, unix.SOL_SOCKET, opt, n); e != 0 {
 			return 0, e
 		}
 	}
-	got, e := GetInt(int(fd), unix.SOL_SOCKET, opt)
+	got, e := k.Option(fd, unix.SOL_SOCKET, opt)
 	return got / 2, e
 }
 
 // Drops returns the number of datagrams that the socket has dropped so far, modulo 2^32.
-// SO_MEMINFO, Linux 4.12.
-func Drops(fd uintptr) (uint32, Errno) {
-	var info [unix.SK_MEMINFO_VARS]uint32
-	n := uint32(unsafe.Sizeof(info))
-	_, _, e := syscall.RawSyscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_MEMINFO,
-		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&n)), 0)
-	return info[unix.SK_MEMINFO_DROPS], e
+func Drops(k Sockets, fd int) (uint32, Errno) {
+	_, n, e := k.Memory(fd)
+	return n, e
 }
 
 // SocketMemory returns the bytes of kernel memory that a socket has for data, received and to be sent; 0 if
-// the kernel does not say. SO_MEMINFO, Linux 4.12.
-func SocketMemory(fd int) int64 {
+// the kernel does not say.
+func SocketMemory(k Sockets, fd int) int64 {
+	n, _, e := k.Memory(fd)
+	if e != 0 {
+		return 0
+	}
+	return n
+}
+
+// Memory implements [Kernel].
+func (Linux) Memory(fd int) (bytes int64, drops uint32, errno Errno) {
 	var info [unix.SK_MEMINFO_VARS]uint32
 	n := uint32(unsafe.Sizeof(info))
 	_, _, e := syscall.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
 		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&n)), 0)
-	if e != 0 {
-		return 0
+	for _, i := range [...]int{unix.SK_MEMINFO_RMEM_ALLOC, unix.SK_MEMINFO_WMEM_QUEUED, unix.SK_MEMINFO_FWD_ALLOC, unix.SK_MEMINFO_OPTMEM, unix.SK_MEMINFO_BACKLOG} {
+		bytes += int64(info[i])
 	}
-	return int64(info[unix.SK_MEMINFO_RMEM_ALLOC]) + int64(info[unix.SK_MEMINFO_WMEM_QUEUED]) + int64(info[unix.SK_MEMINFO_FWD_ALLOC]) +
-		int64(info[unix.SK_MEMINFO_OPTMEM]) + int64(info[unix.SK_MEMINFO_BACKLOG])
+	return bytes, info[unix.SK_MEMINFO_DROPS], e
 }
 
 // Monotonic returns the current time of CLOCK_MONOTONIC.
@@ -241,7 +245,7 @@ func setsockopt(fd uintptr, level, opt int, p unsafe.Pointer, n uintptr) Errno {
 
 // IsBroadcast reports whether ip is a broadcast address of this host: a socket may be connected to one
 // with SO_BROADCAST only. ip4_datagram_connect in net/ipv4/datagram.c, Linux 6.18.
-func IsBroadcast(ip netip.Addr) bool {
+func IsBroadcast(k Kernel, ip netip.Addr) bool {
 	var sa Sockaddr
 	if ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
 		return true // even if there is no route to it
@@ -249,11 +253,11 @@ func IsBroadcast(ip netip.Addr) bool {
 	if !ip.Is4() || sa.SetAddrPort(netip.AddrPortFrom(ip, 1)) != nil {
 		return false
 	}
-	fd, e := Linux{}.Datagram(IPv4)
+	fd, e := k.Datagram(IPv4)
 	if e != 0 {
 		return false
 	}
-	defer Linux{}.Close(fd)
-	refused := Linux{}.Connect(fd, &sa) == EACCES
-	return refused && SetInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1) == 0 && Linux{}.Connect(fd, &sa) == 0
+	defer k.Close(fd)
+	refused := k.Connect(fd, &sa) == EACCES
+	return refused && k.SetOption(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1) == 0 && k.Connect(fd, &sa) == 0
 }

@@ -17,7 +17,7 @@ func TestBufferStaysWithoutPrivilege(t *testing.T) {
 	defer Linux{}.Close(fd)
 	const n = 64 << 20 // more than net.core.rmem_max is anywhere
 	for _, send := range []bool{false, true} {
-		if got, e := SetBuffer(uintptr(fd), send, n); e != 0 || got != n {
+		if got, e := SetBuffer(Linux{}, fd, send, n); e != 0 || got != n {
 			t.Skipf("this process may not go beyond the limit: %d bytes, %v", got, e)
 		}
 	}
@@ -37,11 +37,11 @@ func TestBufferStaysWithoutPrivilege(t *testing.T) {
 			return
 		}
 		for _, send := range []bool{false, true} {
-			if got, e := SetBuffer(uintptr(fd), send, n); e != 0 || got != n {
+			if got, e := SetBuffer(Linux{}, fd, send, n); e != 0 || got != n {
 				t.Errorf("%d bytes are left, %v, of %d", got, e, n)
 			}
 		}
-		if got, e := SetBuffer(uintptr(fd), false, n+1<<20); e != 0 || got >= n {
+		if got, e := SetBuffer(Linux{}, fd, false, n+1<<20); e != 0 || got >= n {
 			t.Errorf("%d bytes without the privilege, %v", got, e)
 		}
 	}()

@@ -32,7 +32,7 @@ func probeUDP(gro bool, want int) error {
 	}
 	send, recv := fds[0], fds[1]
 	if gro {
-		if e := SetGRO(uintptr(recv), true); e != 0 {
+		if e := SetGRO(Linux{}, recv, true); e != 0 {
 			return os.NewSyscallError("setsockopt", e)
 		}
 	}

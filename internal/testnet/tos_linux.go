@@ -22,10 +22,10 @@ func NewTOSConn(t testing.TB, c *net.UDPConn) *TOSConn {
 	t.Helper()
 	p := &TOSConn{UDPConn: c, t: t}
 	p.control(func(fd uintptr) (e sys.Errno) {
-		if p.family, e = sys.SocketFamily(fd); e != 0 {
+		if p.family, e = sys.FamilyOf(sys.Linux{}, int(fd)); e != 0 {
 			return e
 		}
-		return sys.SetRecvTOS(fd, p.family, true)
+		return sys.SetRecvTOS(sys.Linux{}, int(fd), p.family, true)
 	})
 	return p
 }

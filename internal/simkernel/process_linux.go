@@ -121,7 +121,7 @@ func (p *Process) install(f *file) (int, sys.Errno) {
 	return first + p.free - 1, 0
 }
 
-func (p *Process) socket(fd int) (*socket, sys.Errno) {
+func (p *Process) socket(fd int) (*tcpSocket, sys.Errno) {
 	f := p.file(fd)
 	switch {
 	case f == nil:
@@ -137,12 +137,12 @@ func (p *Process) Socket(family sys.Family, mptcp bool) (int, sys.Errno) {
 	if _, e := p.begin("socket", 0); e != 0 {
 		return -1, e
 	}
-	fd, e := p.install(newFile(newSocket(p.w)))
+	fd, e := p.install(newFile(newTCP(p.w)))
 	p.point("socket")
 	return fd, e
 }
 
-func newFile(s *socket) *file {
+func newFile(s *tcpSocket) *file {
 	f := &file{refs: 1, socket: s}
 	s.file = f
 	return f
@@ -357,7 +357,7 @@ func (p *Process) Splice(rfd, wfd, n int) (int, sys.Errno) {
 }
 
 // spliceTo is tcp_splice_read.
-func (s *socket) spliceTo(p *pipe, n int) (int, sys.Errno) {
+func (s *tcpSocket) spliceTo(p *pipe, n int) (int, sys.Errno) {
 	room := (p.most - len(p.slots)) * s.w.PipeFragment
 	if room <= 0 {
 		return 0, sys.EAGAIN
@@ -366,7 +366,7 @@ func (s *socket) spliceTo(p *pipe, n int) (int, sys.Errno) {
 }
 
 // spliceFrom is splice_to_socket.
-func (s *socket) spliceFrom(p *pipe, n int) (int, sys.Errno) {
+func (s *tcpSocket) spliceFrom(p *pipe, n int) (int, sys.Errno) {
 	n = min(n, p.queued())
 	if n == 0 {
 		return 0, sys.EAGAIN

@@ -17,16 +17,16 @@ type World struct {
 
 	start     time.Time
 	now       time.Duration
-	listeners map[netip.AddrPort][]*socket
+	listeners map[netip.AddrPort][]*tcpSocket
 	port      uint16
-	inFlight  []*socket // those that have something to deliver, the one that began first in front
+	inFlight  []*tcpSocket // those that have something to deliver, the one that began first in front
 }
 
 // New returns a world without processes.
 func New() *World {
 	return &World{
 		SendBuffer: 128 << 10, ReceiveBuffer: 128 << 10, PipeFragment: 16 << 10, Limit: 1 << 16,
-		start: time.Now(), listeners: make(map[netip.AddrPort][]*socket), port: 32768,
+		start: time.Now(), listeners: make(map[netip.AddrPort][]*tcpSocket), port: 32768,
 	}
 }
 
@@ -75,7 +75,7 @@ func (w *World) Unaccepted(at netip.AddrPort) (clients []netip.AddrPort) {
 }
 
 // sent is called when a socket has something to deliver.
-func (w *World) sent(s *socket) {
+func (w *World) sent(s *tcpSocket) {
 	if !w.Slow {
 		for s.deliverable() {
 			s.deliver(1 << 30)
@@ -88,7 +88,7 @@ func (w *World) sent(s *socket) {
 }
 
 // delivered is called when a socket has nothing left to deliver.
-func (w *World) delivered(s *socket) {
+func (w *World) delivered(s *tcpSocket) {
 	if !s.queued {
 		return
 	}

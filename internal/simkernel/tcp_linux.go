@@ -8,13 +8,13 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// socket is a TCP socket: tcp(7), net/ipv4/tcp.c and tcp_input.c.
-type socket struct {
+// tcpSocket is a TCP socket: tcp(7), net/ipv4/tcp.c and tcp_input.c.
+type tcpSocket struct {
 	w             *World
 	file          *file // nil: nobody has it any more, or nobody has accepted it yet
 	local, remote netip.AddrPort
 	state         sys.TCPState
-	peer          *socket // nil: nobody at the other end knows the connection
+	peer          *tcpSocket // nil: nobody at the other end knows the connection
 	active        bool    // it has opened the connection
 
 	in       []byte // received, and not read
@@ -37,11 +37,11 @@ type socket struct {
 	options                   map[[2]int]int
 
 	listening bool
-	clients   []*socket // that nobody has accepted yet
+	clients   []*tcpSocket // that nobody has accepted yet
 }
 
-func newSocket(w *World) *socket {
-	return &socket{w: w, state: sys.TCPClose, sendBuffer: w.SendBuffer, receiveBuffer: w.ReceiveBuffer, lowat: 1}
+func newTCP(w *World) *tcpSocket {
+	return &tcpSocket{w: w, state: sys.TCPClose, sendBuffer: w.SendBuffer, receiveBuffer: w.ReceiveBuffer, lowat: 1}
 }
 
 // The masks of events that wake those who wait in epoll; 0 wakes all. include/net/sock.h.
@@ -51,35 +51,35 @@ const (
 	wakeAll   = 0
 )
 
-func (s *socket) wake(key uint32) {
+func (s *tcpSocket) wake(key uint32) {
 	if s.file != nil {
 		s.file.wake(key)
 	}
 }
 
 // undelivered reports whether there is something that has not arrived.
-func (s *socket) undelivered() bool { return len(s.out) > 0 || s.outEnd && !s.endGiven || s.resetComes }
+func (s *tcpSocket) undelivered() bool { return len(s.out) > 0 || s.outEnd && !s.endGiven || s.resetComes }
 
 // deliverable reports whether some of that can arrive now.
-func (s *socket) deliverable() bool {
+func (s *tcpSocket) deliverable() bool {
 	if s.state == sys.TCPSynSent || !s.undelivered() || s.state == sys.TCPClose {
 		return false
 	}
 	return len(s.out) == 0 || s.peer == nil || s.peer.window() > 0 || s.peer.refusesData()
 }
 
-func (s *socket) window() int { return s.receiveBuffer - len(s.in) }
+func (s *tcpSocket) window() int { return s.receiveBuffer - len(s.in) }
 
 // enough is tcp_epollin_ready: a full buffer is worth a wake-up, whatever SO_RCVLOWAT is.
-func (s *socket) enough() bool { return len(s.in) >= s.lowat || s.window() <= 0 }
+func (s *tcpSocket) enough() bool { return len(s.in) >= s.lowat || s.window() <= 0 }
 
 // refusesData reports whether data that arrives ends the connection, because nobody will read it.
-func (s *socket) refusesData() bool {
+func (s *tcpSocket) refusesData() bool {
 	return s.shutRead && !s.inEnd || s.orphan
 }
 
 // deliver lets up to most bytes arrive, and the end of the stream behind the last one.
-func (s *socket) deliver(most int) {
+func (s *tcpSocket) deliver(most int) {
 	p := s.peer
 	if p == nil {
 		s.reset()
@@ -113,7 +113,7 @@ func (s *socket) deliver(most int) {
 }
 
 // receiveEnd is tcp_fin.
-func (s *socket) receiveEnd() {
+func (s *tcpSocket) receiveEnd() {
 	s.inEnd, s.shutRead = true, true
 	switch s.state {
 	case sys.TCPEstablished:
@@ -127,7 +127,7 @@ func (s *socket) receiveEnd() {
 }
 
 // endAcknowledged is the acknowledgement of what shutdown(2) or close(2) has sent.
-func (s *socket) endAcknowledged() {
+func (s *tcpSocket) endAcknowledged() {
 	switch s.state {
 	case sys.TCPFinWait1:
 		s.state = sys.TCPFinWait2
@@ -139,13 +139,13 @@ func (s *socket) endAcknowledged() {
 }
 
 // done is tcp_done.
-func (s *socket) done() {
+func (s *tcpSocket) done() {
 	s.state, s.peer = sys.TCPClose, nil
 	s.shutRead, s.shutWrite = true, true
 }
 
 // reset is a RST that arrives: tcp_reset.
-func (s *socket) reset() {
+func (s *tcpSocket) reset() {
 	switch s.state {
 	case sys.TCPClose:
 		return
@@ -161,14 +161,14 @@ func (s *socket) reset() {
 }
 
 // abandon drops what was not delivered.
-func (s *socket) abandon() {
+func (s *tcpSocket) abandon() {
 	s.out, s.endGiven, s.resetComes = nil, s.outEnd, false
 	s.done()
 	s.w.delivered(s)
 }
 
 // sendReset resets the other end.
-func (s *socket) sendReset() {
+func (s *tcpSocket) sendReset() {
 	p := s.peer
 	s.abandon()
 	switch {
@@ -181,13 +181,13 @@ func (s *socket) sendReset() {
 	}
 }
 
-func (s *socket) writable() bool {
+func (s *tcpSocket) writable() bool {
 	free := s.sendBuffer - len(s.out)
 	return free >= len(s.out)/2 && free > 0 // sk_stream_wspace >= sk_stream_min_wspace
 }
 
 // poll is tcp_poll.
-func (s *socket) poll() (mask uint32) {
+func (s *tcpSocket) poll() (mask uint32) {
 	if s.listening {
 		if len(s.clients) > 0 {
 			mask = sys.In
@@ -219,14 +219,14 @@ func (s *socket) poll() (mask uint32) {
 }
 
 // takeError is sock_error: an error is told once.
-func (s *socket) takeError() sys.Errno {
+func (s *tcpSocket) takeError() sys.Errno {
 	e := s.err
 	s.err = 0
 	return e
 }
 
 // recv takes up to n bytes, which it gives to put, and returns how many.
-func (s *socket) recv(n int, put func([]byte)) (int, sys.Errno) {
+func (s *tcpSocket) recv(n int, put func([]byte)) (int, sys.Errno) {
 	if s.listening {
 		return 0, syscall.ENOTCONN
 	}
@@ -254,7 +254,7 @@ func (s *socket) recv(n int, put func([]byte)) (int, sys.Errno) {
 }
 
 // room returns how many bytes a send takes.
-func (s *socket) room() (int, sys.Errno) {
+func (s *tcpSocket) room() (int, sys.Errno) {
 	switch {
 	case s.listening:
 		return 0, sys.EPIPE
@@ -273,7 +273,7 @@ func (s *socket) room() (int, sys.Errno) {
 	return n, 0
 }
 
-func (s *socket) send(p []byte) (int, sys.Errno) {
+func (s *tcpSocket) send(p []byte) (int, sys.Errno) {
 	return s.write(len(p), func(n int) {
 		s.put(p[:n])
 		p = p[n:]
@@ -281,7 +281,7 @@ func (s *socket) send(p []byte) (int, sys.Errno) {
 }
 
 // write accepts up to n bytes, as long as there is room for more. put is called for a part of them, and calls the socket's put.
-func (s *socket) write(n int, put func(n int)) (done int, e sys.Errno) {
+func (s *tcpSocket) write(n int, put func(n int)) (done int, e sys.Errno) {
 	room, e := s.room()
 	for e == 0 && room > 0 && done < n && s.err == 0 && !s.shutWrite {
 		m := min(room, n-done)
@@ -295,13 +295,13 @@ func (s *socket) write(n int, put func(n int)) (done int, e sys.Errno) {
 }
 
 // put adds to what is in flight. sent must follow.
-func (s *socket) put(p []byte) {
+func (s *tcpSocket) put(p []byte) {
 	s.out = append(s.out, p...)
 	s.accepted += uint64(len(p))
 }
 
 // shutdown is inet_shutdown.
-func (s *socket) shutdown(read, write bool) sys.Errno {
+func (s *tcpSocket) shutdown(read, write bool) sys.Errno {
 	if s.state == sys.TCPSynSent {
 		return syscall.ENOTCONN
 	}
@@ -319,7 +319,7 @@ func (s *socket) shutdown(read, write bool) sys.Errno {
 }
 
 // sendEnd is tcp_send_fin, once.
-func (s *socket) sendEnd() {
+func (s *tcpSocket) sendEnd() {
 	if s.outEnd {
 		return
 	}
@@ -334,7 +334,7 @@ func (s *socket) sendEnd() {
 }
 
 // disconnect is tcp_disconnect.
-func (s *socket) disconnect() {
+func (s *tcpSocket) disconnect() {
 	if s.listening {
 		s.stopListening()
 		return
@@ -355,7 +355,7 @@ func (s *socket) disconnect() {
 	s.wake(wakeAll)
 }
 
-func (s *socket) stopListening() {
+func (s *tcpSocket) stopListening() {
 	s.listening = false
 	all := s.w.listeners[s.local]
 	for i, other := range all {
@@ -371,7 +371,7 @@ func (s *socket) stopListening() {
 }
 
 // close is tcp_close, when nobody has the socket any more.
-func (s *socket) close() {
+func (s *tcpSocket) close() {
 	s.file, s.orphan = nil, true
 	switch {
 	case s.listening:
@@ -389,7 +389,7 @@ func (s *socket) close() {
 }
 
 // connect is tcp_v4_connect over loopback: the answer of the other end comes when the call is about to return.
-func (s *socket) connect(to netip.AddrPort, choose func(n int) int) sys.Errno {
+func (s *tcpSocket) connect(to netip.AddrPort, choose func(n int) int) sys.Errno {
 	switch {
 	case s.state == sys.TCPSynSent:
 		return syscall.EALREADY
@@ -407,7 +407,7 @@ func (s *socket) connect(to netip.AddrPort, choose func(n int) int) sys.Errno {
 		return sys.EINPROGRESS
 	}
 	l := all[choose(len(all))]
-	c := newSocket(s.w)
+	c := newTCP(s.w)
 	c.local, c.remote, c.state, c.peer = to, s.local, sys.TCPEstablished, s
 	c.closeResets, c.sendBuffer, c.receiveBuffer, c.lowat, c.options = l.closeResets, l.sendBuffer, l.receiveBuffer, l.lowat, maps.Clone(l.options)
 	s.peer, s.state = c, sys.TCPEstablished
@@ -418,7 +418,7 @@ func (s *socket) connect(to netip.AddrPort, choose func(n int) int) sys.Errno {
 }
 
 // counts are what TCP_INFO, SIOCINQ and SIOCOUTQ say.
-func (s *socket) counts() sys.TCPCounts {
+func (s *tcpSocket) counts() sys.TCPCounts {
 	c := sys.TCPCounts{Consumed: s.read, Written: s.accepted, State: s.state}
 	if s.inEnd {
 		c.Consumed++

@@ -37,7 +37,7 @@ func (s *simulation) look() {
 				s.fail("flow in slot %d: %d bytes taken, %d delivered and %d held", f.slot, half.In, half.Out, half.Held())
 			}
 		}
-		if x := s.flowOf(f.peer); x != nil {
+		if x := s.flowOf(&f.Flow); x != nil {
 			x.kept, x.ref = f.kept, f.ref()
 			if n := f.half[up].In + f.half[up].Out + f.half[down].In + f.half[down].Out; n != x.moved {
 				x.moved, x.movedAt = n, s.world.Elapsed()
@@ -61,7 +61,12 @@ func (s *simulation) look() {
 				want |= recordFailed << h
 			}
 		}
-		if want |= recordTCP * 3; r.Flags()&mask != want {
+		for side, tcp := range f.tcp {
+			if tcp {
+				want |= recordTCP << side
+			}
+		}
+		if r.Flags()&mask != want {
 			s.fail("the record in slot %d has the flags %#x, and the flow %#x", f.slot, r.Flags()&mask, want)
 		}
 		if Cause(r.Cause()) != f.cause || r.State() != recordRelaying {
@@ -223,14 +228,14 @@ func (s *simulation) check() {
 	for key := range s.keeper.held {
 		held[kindOf(key)]++
 	}
-	if held[holdFlow] != 0 || held[holdPipe] != c.streams.pipes.Stats().Open || held[holdListener] != 1 || held[holdLedger] != 1 {
+	if held[holdFlow] != 0 || held[holdPipe] != c.streams.pipes.Stats().Open || held[holdListener] != simNetworks || held[holdLedger] != 1 {
 		s.fail("by kind, this is held at the end: %v; %d pipes are open", held, c.streams.pipes.Stats().Open)
 	}
 	if len(s.accepted) > 0 {
 		s.fail("%d connections of upstreams are nobody's at the end", len(s.accepted))
 	}
-	// An epoll instance, an eventfd, the listener, and the pipes that rest.
-	if open, want := s.process.Open(), 3+2*int(c.streams.pipes.Stats().Open); open != want {
+	// An epoll instance, an eventfd, the listeners, and the pipes that rest.
+	if open, want := s.process.Open(), 2+simNetworks+2*int(c.streams.pipes.Stats().Open); open != want {
 		s.fail("%d descriptors are open at the end, rather than %d", open, want)
 	}
 	promised := c.descriptors.promised()

@@ -6,18 +6,20 @@ import "testing"
 // process dies in front of its first call, then behind it, and so on until it lives. The next process lives, or dies at an early place
 // of its own.
 func TestDeathAtEachCall(t *testing.T) {
-	for _, again := range []int{0, 4, 11, 18} {
-		t.Logf("%d places", deathAtEachCall(t, again))
+	for kind, agains := range map[int][]int{0: {0, 4, 11, 18}, 0b101: {0, 11}, 0b001: {0}, 0b100: {0}} { // of the networks of both sides
+		for _, again := range agains {
+			t.Logf("kind %#b: %d places", kind, deathAtEachCall(t, kind, again))
+		}
 	}
 }
 
-func deathAtEachCall(t *testing.T, again int) (places int) {
+func deathAtEachCall(t *testing.T, kind, again int) (places int) {
 	for place := 1; ; place++ {
 		s := newSimulation(false, 0, 0)
 		s.process.DieAfter(place)
 		s.diesNext = again
 		for range 3 {
-			s.connect()
+			s.connect(kind)
 			s.turn()
 			s.accept()
 		}
@@ -40,7 +42,7 @@ func deathAtEachCall(t *testing.T, again int) (places int) {
 		s.check()
 		s.finish()
 		if s.wrong != nil {
-			t.Fatalf("the process died at place %d, and the next at %d: %v\n%s", place, again, s.wrong, s.describe())
+			t.Fatalf("kind %#b, the process died at place %d, and the next at %d: %v\n%s", kind, place, again, s.wrong, s.describe())
 		}
 		if !died {
 			return place - 1

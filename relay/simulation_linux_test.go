@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/relay/hold"
 )
 
-// simulation is one run of an engine in a simulated kernel: one loop, TCP, clients and upstreams, a holder, and processes that die in
+// simulation is one run of an engine in a simulated kernel: one loop, clients and upstreams of TCP and Unix, a holder, and processes that die in
 // the middle of a call and are followed by the next one. Nothing happens but what it does, so that the same steps are the same run.
 //
 // Each byte that a peer sends says whose it is, in which direction it goes and which one of its stream it is. So a byte that arrives is
@@ -24,9 +24,9 @@ type simulation struct {
 	peers    *simkernel.Process // clients and upstreams
 	process  *simkernel.Process // the relay
 	keeper   *simHolder
-	upstream int // the upstreams' listening socket
-	at       Addr
-	to       Addr
+	at       [simNetworks]Addr // where the relay listens
+	to       [simNetworks]Addr // where upstreams listen
+	upstream [simNetworks]int  // the upstreams' listening sockets
 
 	core    *core
 	stepper *loop.Stepper
@@ -46,11 +46,19 @@ type simulation struct {
 	scratch   []byte
 }
 
+// The networks of clients and of upstreams.
+const (
+	simTCP = iota
+	simUnix
+	simNetworks
+)
+
 // simFlow is a client, and its upstream once that is known.
 type simFlow struct {
 	id      byte
-	client  netip.AddrPort
-	fd      [2]int // of the peers; -1: none
+	number  int     // of the client's socket
+	unix    [2]bool // by side: it is a Unix socket, and not one of TCP
+	fd      [2]int  // of the peers; -1: none
 	half    [2]simHalf
 	records int
 
@@ -206,17 +214,25 @@ func newSimulation(slow bool, after int, idle time.Duration) *simulation {
 	s.world.Slow = slow
 	s.peers = s.world.NewProcess()
 	s.keeper = &simHolder{s: s, process: s.world.NewProcess(), held: make(map[holdKey]hold.Held)}
-	var sa sys.Sockaddr
-	sa.SetAddrPort(netip.MustParseAddrPort("127.0.0.1:2000"))
-	fd, err := sys.Listen(s.peers, &sa, false, false, 0, func(int) error { return nil })
-	if err != nil {
-		panic(err)
+	s.at = [simNetworks]Addr{{Network: TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:1000")}, {Network: Unix, Path: "@relay"}}
+	s.to = [simNetworks]Addr{{Network: TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:2000")}, {Network: Unix, Path: "@upstream"}}
+	for i, a := range s.to {
+		fd, err := sys.Listen(s.peers, simAddress(a), false, false, 0, func(int) error { return nil })
+		if err != nil {
+			panic(err)
+		}
+		s.upstream[i] = fd
 	}
-	s.upstream = fd
-	s.at = Addr{Network: TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:1000")}
-	s.to = Addr{Network: TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:2000")}
 	s.begin()
 	return s
+}
+
+func simAddress(a Addr) *sys.Sockaddr {
+	sa := new(sys.Sockaddr)
+	if err := sockaddr(sa, a); err != nil {
+		panic(err)
+	}
+	return sa
 }
 
 // begin starts a process, which restores what the one before has left.
@@ -247,13 +263,15 @@ func (s *simulation) start() {
 	c.streams.pipes.Keep()
 	s.stepper = loop.NewStepper(c.loops, func() { close(c.done) })
 	e := &Engine{c}
-	_, err = e.Listen(s.at, ListenConfig{
-		Hooks:    Hooks{Upstream: s.choose, Done: s.done},
-		Timeouts: Timeouts{HalfClosed: cmp.Or(s.idle/2, -1), Idle: s.idle, Connect: simForever},
-	})
-	if err != nil {
-		s.fail("listen: %v", err)
-		return
+	for _, at := range s.at {
+		_, err = e.Listen(at, ListenConfig{
+			Hooks:    Hooks{Admit: s.admit, Upstream: s.choose, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
+			Timeouts: Timeouts{HalfClosed: cmp.Or(s.idle/2, -1), Idle: s.idle, Connect: simForever},
+		})
+		if err != nil {
+			s.fail("listen: %v", err)
+			return
+		}
 	}
 	if _, err := e.Restore(RestoreConfig{}); err != nil {
 		s.fail("restore: %v", err)
@@ -286,7 +304,7 @@ func (s *simulation) died() {
 	if s.core != nil && len(s.core.streams.all) > 0 {
 		st := s.core.streams.all[0]
 		st.slab.Each(func(f *streamFlow) {
-			if x := s.flowOf(f.peer); x != nil {
+			if x := s.flowOf(&f.Flow); x != nil {
 				x.kept = f.kept && st.record(f).Generation() == f.gen // or it has ended, and its record is not handed out
 				x.ref = f.ref()
 			}
@@ -306,9 +324,12 @@ func (s *simulation) died() {
 
 // left returns the flows that end with their process if they are not kept: those that it has accepted, and that have no record yet.
 func (s *simulation) left() (flows []*simFlow) {
-	unaccepted := s.world.Unaccepted(s.at.AddrPort) // at the listener, which is kept
+	var unaccepted []int // at the listeners, which are kept
+	for _, at := range s.at {
+		unaccepted = append(unaccepted, s.world.Unaccepted(simAddress(at))...)
+	}
 	for _, f := range s.flows {
-		if f.records == 0 && !slices.Contains(unaccepted, f.client) {
+		if f.records == 0 && !slices.Contains(unaccepted, f.number) {
 			flows = append(flows, f)
 		}
 	}
@@ -328,15 +349,48 @@ func (s *simulation) drop() {
 	s.process.Exit()
 }
 
+// admit remembers whose flow it is.
+func (s *simulation) admit(f *Flow) Cause {
+	_, number := s.process.Number(int(f.owner.(*streams).of(f).fd[sideClient]))
+	f.SetValue(number)
+	return CauseNone
+}
+
+func encodeNumber(f *Flow, e *hold.Encoder) { e.Uint(uint64(f.Value().(int))) }
+
+func decodeNumber(f *Flow, d *hold.Decoder) error {
+	f.SetValue(int(d.Uint()))
+	return d.Err()
+}
+
 func (s *simulation) choose(f *Flow, attempt int) *Addr {
 	if attempt > 0 {
 		return nil
 	}
-	return &s.to
+	return &s.to[simNetwork(s.flowOf(f).unix[sideUpstream])]
+}
+
+func simNetwork(unix bool) int {
+	if unix {
+		return simUnix
+	}
+	return simTCP
+}
+
+// flowOf returns the simulation's part of a flow.
+func (s *simulation) flowOf(f *Flow) *simFlow { return s.flowNumber(f.Value()) }
+
+func (s *simulation) flowNumber(value any) *simFlow {
+	for _, f := range s.flows {
+		if f.number == value {
+			return f
+		}
+	}
+	return nil
 }
 
 func (s *simulation) done(r *Record) {
-	f := s.flowOf(r.Peer.AddrPort)
+	f := s.flowNumber(r.Value)
 	if f == nil {
 		s.fail("the record of a flow of %s, which is no client", r.Peer)
 		return
@@ -359,47 +413,40 @@ func (s *simulation) done(r *Record) {
 	}
 }
 
-func (s *simulation) flowOf(client netip.AddrPort) *simFlow {
-	for _, f := range s.flows {
-		if f.client == client {
-			return f
-		}
-	}
-	return nil
-}
-
-// connect begins a client.
-func (s *simulation) connect() {
+// connect begins a client. The networks of both sides are drawn from kind.
+func (s *simulation) connect(kind int) {
 	if len(s.flows) >= simFlowsMost {
 		return
 	}
-	fd, e := s.peers.Socket(sys.IPv4, false)
+	f := &simFlow{id: byte(len(s.flows) + 1), unix: [2]bool{kind&3 == 1, kind>>2&3 == 1}, fd: [2]int{-1, -1}, movedAt: s.world.Elapsed()}
+	sa := simAddress(s.at[simNetwork(f.unix[sideClient])])
+	fd, e := s.peers.Socket(sa.Family(), false)
 	if e != 0 {
 		s.fail("socket: %v", e)
 		return
 	}
-	var sa sys.Sockaddr
-	sa.SetAddrPort(s.at.AddrPort)
-	s.peers.Connect(fd, &sa)
+	s.peers.Connect(fd, sa)
 	if e := sys.SockError(s.peers, fd); e != 0 {
 		s.fail("a client cannot connect: %v", e)
 		return
 	}
-	s.peers.LocalAddr(fd, &sa)
-	f := &simFlow{id: byte(len(s.flows) + 1), client: sa.AddrPort(), fd: [2]int{fd, -1}, movedAt: s.world.Elapsed()}
+	f.fd[sideClient] = fd
+	f.number, _ = s.peers.Number(fd)
 	s.flows = append(s.flows, f)
 	s.send(f, up, 1) // so that its upstream knows whose it is
 }
 
 // accept lets the upstreams accept, and find out whose connections they have.
 func (s *simulation) accept() {
-	for {
-		var sa sys.Sockaddr
-		fd, e := s.peers.Accept(s.upstream, &sa)
-		if e != 0 {
-			break
+	for _, l := range s.upstream {
+		for {
+			var sa sys.Sockaddr
+			fd, e := s.peers.Accept(l, &sa)
+			if e != 0 {
+				break
+			}
+			s.accepted = append(s.accepted, fd)
 		}
-		s.accepted = append(s.accepted, fd)
 	}
 	left := s.accepted[:0]
 	for _, fd := range s.accepted {
@@ -478,6 +525,10 @@ func (s *simulation) read(f *simFlow, side, n int) {
 		return
 	case m == 0:
 		h.end = true
+		if f.unix[side] && f.mayReset() { // a Unix socket cannot be reset
+			h.failed = h.got != h.sent || !h.ended
+			return
+		}
 		if !h.ended {
 			s.fail("flow %d: side %d has got an end that nobody has sent", f.id, side)
 		}
@@ -522,7 +573,7 @@ func (s *simulation) close(f *simFlow, side int, reset bool) {
 	if reset || !f.half[side].ended || !f.half[1-side].end {
 		f.broke[side] = true
 	}
-	if n, _ := s.peers.ReadQueued(f.fd[side]); !reset && n == 0 { // close(2) with bytes that nobody has read is a reset, too
+	if n, _ := s.peers.ReadQueued(f.fd[side]); n == 0 && (!reset || f.unix[side]) { // close(2) with bytes that nobody has read is a reset, too
 		f.half[side].ended = true
 	}
 	s.peers.CloseResets(f.fd[side], reset)

@@ -10,7 +10,7 @@ import (
 func TestSimulateLowWaterMark(t *testing.T) {
 	s := newSimulation(false, 0, 0)
 	defer s.finish()
-	s.connect()
+	s.connect(0)
 	s.settle(false)
 	f := s.flows[0]
 	pass := func(n int) {

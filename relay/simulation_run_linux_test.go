@@ -110,7 +110,7 @@ func (s *simulation) do(x simStep) {
 			s.turn()
 		}
 	case simConnect:
-		s.connect()
+		s.connect(x.a)
 	case simAccept:
 		s.accept()
 	case simSend:
@@ -343,17 +343,49 @@ func TestSimulateAgain(t *testing.T) {
 	}
 }
 
-// seedsThatFound are of schedules that found something, with what that was.
-var seedsThatFound = map[uint64]string{
-	47:  "the loop's count of bytes held in buffers did not know those of an earlier process, and was negative from then on",
-	697: "between two turns, the turn note named the flow whose timer had come up last",
+// schedulesThatFound are those of seeds that found something, with the fewest steps, and what that was.
+var schedulesThatFound = map[string]string{
+	"slow false, after 2, idle 4s: {connect 53 919} {settle 553 842} {send 288 465} {dieTwice 221 619} {turn 748 242} {turn 835 486} {connect 650 370} {send 288 29} {turn 849 876}": "the loop's count of bytes held in buffers did not know those of an earlier process, and was negative from then on",
+	"slow true, after 0, idle 4s: {connect 171 101}": "between two turns, the turn note named the flow whose timer had come up last",
+}
+
+// parseSchedule is the opposite of [simSchedule.String].
+func parseSchedule(text string) (x simSchedule, err error) {
+	settings, steps, _ := strings.Cut(text, ":")
+	var idle string
+	if _, err := fmt.Sscanf(settings, "slow %t, after %d, idle %s", &x.slow, &x.after, &idle); err != nil {
+		return x, err
+	}
+	if x.idle, err = time.ParseDuration(idle); err != nil {
+		return x, err
+	}
+	for _, step := range strings.FieldsFunc(steps, func(r rune) bool { return r == '{' || r == '}' }) {
+		var name string
+		var y simStep
+		if strings.TrimSpace(step) == "" {
+			continue
+		}
+		if _, err := fmt.Sscan(step, &name, &y.a, &y.b); err != nil {
+			return x, fmt.Errorf("%s: %w", step, err)
+		}
+		kind := slices.Index(simNames[:], name)
+		if kind < 0 {
+			return x, fmt.Errorf("%s: no such step", step)
+		}
+		y.kind = simKind(kind)
+		x.steps = append(x.steps, y)
+	}
+	return x, nil
 }
 
 func TestSeedsThatFound(t *testing.T) {
-	for seed, what := range seedsThatFound {
-		x := drawSchedule(seed)
+	for text, what := range schedulesThatFound {
+		x, err := parseSchedule(text)
+		if err != nil || x.String() != text {
+			t.Fatalf("%s is read as %s: %v", text, x, err)
+		}
 		if at, s := x.run(); s.wrong != nil {
-			t.Errorf("seed %d, which has found before: %s; step %d: %v", seed, what, at, s.wrong)
+			t.Errorf("this has found before: %s; step %d: %v\n%s", what, at, s.wrong, text)
 		}
 	}
 }

@@ -6,7 +6,7 @@ import "github.com/penstock/penstock/internal/sys"
 type file struct {
 	refs    int
 	watched []*watch // in epoll instances
-	socket  *tcpSocket
+	socket  socket
 	pipe    *pipe // one of its ends
 	writes  bool  // the one that is written to
 	epoll   *epoll

@@ -1,7 +1,6 @@
 package simkernel
 
 import (
-	"net/netip"
 	"syscall"
 	"time"
 
@@ -74,6 +73,22 @@ func (p *Process) Pass(fd int, to *Process) (int, sys.Errno) {
 	return to.install(f)
 }
 
+// Number returns a number that the socket of fd has and no other of this world, and that of the socket at the other end of its stream;
+// 0: there is none.
+func (p *Process) Number(fd int) (own, peer int) {
+	s, e := p.socket(fd)
+	if e != 0 {
+		return 0, 0
+	}
+	switch s := s.(type) {
+	case *tcpSocket:
+		return s.number, s.origin
+	case *unixSocket:
+		return s.number, s.peer.numberOf()
+	}
+	return s.shared().number, 0
+}
+
 // Point is a place where the process may die, in a call of something that the kernel does not simulate.
 func (p *Process) Point(c Call) { p.point(c) }
 
@@ -121,31 +136,20 @@ func (p *Process) install(f *file) (int, sys.Errno) {
 	return first + p.free - 1, 0
 }
 
-func (p *Process) socket(fd int) (*tcpSocket, sys.Errno) {
-	f := p.file(fd)
-	switch {
-	case f == nil:
-		return nil, syscall.EBADF
-	case f.socket == nil:
-		return nil, sys.ENOTSOCK
-	}
-	return f.socket, 0
-}
-
 // Socket implements [sys.Kernel].
 func (p *Process) Socket(family sys.Family, mptcp bool) (int, sys.Errno) {
 	if _, e := p.begin("socket", 0); e != 0 {
 		return -1, e
 	}
-	fd, e := p.install(newFile(newTCP(p.w)))
+	var s stream
+	if family == sys.Unix {
+		s = newUnix(p.w)
+	} else {
+		s = newTCP(p.w)
+	}
+	fd, e := p.install(newFile(s))
 	p.point("socket")
 	return fd, e
-}
-
-func newFile(s *tcpSocket) *file {
-	f := &file{refs: 1, socket: s}
-	s.file = f
-	return f
 }
 
 // Connect implements [sys.Kernel].
@@ -161,7 +165,7 @@ func (p *Process) Connect(fd int, sa *sys.Sockaddr) sys.Errno {
 	if choose == nil {
 		choose = func(int) int { return 0 }
 	}
-	e = s.connect(sa.AddrPort(), choose)
+	e = s.connect(sa, choose)
 	p.point("connect")
 	return e
 }
@@ -172,25 +176,16 @@ func (p *Process) Bind(fd int, sa *sys.Sockaddr) sys.Errno {
 	if e != 0 {
 		return e
 	}
-	at := sa.AddrPort()
-	if at.Port() == 0 {
-		at = netip.AddrPortFrom(at.Addr(), p.w.freePort())
-	}
-	s.local = at
-	return 0
+	return s.bind(sa)
 }
 
 // Listen implements [sys.Kernel].
 func (p *Process) Listen(fd, backlog int) sys.Errno {
-	s, e := p.socket(fd)
+	s, e := p.stream(fd)
 	if e != 0 {
 		return e
 	}
-	if !s.listening {
-		s.listening, s.state = true, sys.TCPListen
-		p.w.listeners[s.local] = append(p.w.listeners[s.local], s)
-	}
-	return 0
+	return s.listen(backlog)
 }
 
 // Accept implements [sys.Kernel].
@@ -198,22 +193,17 @@ func (p *Process) Accept(fd int, sa *sys.Sockaddr) (int, sys.Errno) {
 	if _, e := p.begin("accept", 0); e != 0 {
 		return -1, e
 	}
-	s, e := p.socket(fd)
-	switch {
-	case e != 0:
+	s, e := p.stream(fd)
+	if e != 0 {
 		return -1, e
-	case !s.listening:
-		return -1, sys.EINVAL
-	case p.open >= p.w.Limit: // the kernel takes the descriptor first
-		return -1, sys.EMFILE
-	case len(s.clients) == 0:
-		return -1, sys.EAGAIN
 	}
-	c := s.clients[0]
-	s.clients = s.clients[1:]
+	c, from, e := s.accept(p.open >= p.w.Limit)
+	if e != 0 {
+		return -1, e
+	}
 	nfd, e := p.install(newFile(c))
 	if e == 0 {
-		sa.SetAddrPort(c.remote)
+		*sa = from
 	}
 	p.point("accept")
 	return nfd, e
@@ -247,11 +237,11 @@ func (p *Process) Recv(fd int, b []byte) (int, sys.Errno) {
 	if e != 0 {
 		return 0, e
 	}
-	s, e := p.socket(fd)
+	s, e := p.stream(fd)
 	if e != 0 {
 		return 0, e
 	}
-	n, e := s.recv(most, func(in []byte) { copy(b, in) })
+	n, e := recvInto(s, b, most)
 	p.point("recv")
 	return n, e
 }
@@ -261,11 +251,15 @@ func (p *Process) Discard(fd int, b []byte, tcp bool) (int, sys.Errno) {
 	if _, e := p.begin("discard", 0); e != 0 {
 		return 0, e
 	}
-	s, e := p.socket(fd)
+	s, e := p.stream(fd)
 	if e != 0 {
 		return 0, e
 	}
-	n, e := s.recv(1<<20, func([]byte) {})
+	n := len(b)
+	if tcp {
+		n = 1 << 20
+	}
+	n, e = s.recv(n, func([]byte) {})
 	p.point("discard")
 	return n, e
 }
@@ -278,15 +272,15 @@ func (p *Process) RecvOne(fd int, m *sys.Message, b []byte) (int, sys.Errno) {
 	if e != 0 {
 		return 0, e
 	}
-	s, e := p.socket(fd)
+	s, e := p.stream(fd)
 	if e != 0 {
 		return 0, e
 	}
-	if e = s.takeError(); e != 0 {
+	if e = s.shared().takeError(); e != 0 {
 		p.point("recv-one")
 		return 0, e
 	}
-	n, e := s.recv(most, func(in []byte) { copy(b, in) })
+	n, e := recvInto(s, b, most)
 	if e == 0 {
 		m.SetMoved(n)
 	}
@@ -303,11 +297,11 @@ func (p *Process) Send(fd int, b []byte) (int, sys.Errno) {
 	if e != 0 {
 		return 0, e
 	}
-	s, e := p.socket(fd)
+	s, e := p.stream(fd)
 	if e != 0 {
 		return 0, e
 	}
-	n, e := s.send(b[:most])
+	n, e := sendFrom(s, b[:most])
 	p.point("send")
 	return n, e
 }
@@ -322,11 +316,11 @@ func (p *Process) SendOne(fd int, m *sys.Message, b []byte) (int, sys.Errno) {
 		if most, e = p.begin("send-one", len(b)); e != 0 {
 			return 0, e
 		}
-		s, bad := p.socket(fd)
+		s, bad := p.stream(fd)
 		if bad != 0 {
 			return 0, bad
 		}
-		n, e = s.send(b[:most])
+		n, e = sendFrom(s, b[:most])
 	}
 	if e == 0 {
 		m.SetMoved(n)
@@ -342,36 +336,21 @@ func (p *Process) Splice(rfd, wfd, n int) (int, sys.Errno) {
 		return 0, e
 	}
 	from, to := p.file(rfd), p.file(wfd)
-	switch {
-	case from == nil || to == nil:
+	if from == nil || to == nil {
 		return 0, syscall.EBADF
-	case from.socket != nil && to.pipe != nil:
-		n, e = from.socket.spliceTo(to.pipe, most)
-	case from.pipe != nil && to.socket != nil:
-		n, e = to.socket.spliceFrom(from.pipe, most)
+	}
+	in, ok := from.socket.(stream)
+	out, also := to.socket.(stream)
+	switch {
+	case ok && to.pipe != nil:
+		n, e = spliceTo(in, p.w, to.pipe, most)
+	case also && from.pipe != nil:
+		n, e = spliceFrom(out, from.pipe, most)
 	default:
 		return 0, sys.EINVAL
 	}
 	p.point("splice")
 	return n, e
-}
-
-// spliceTo is tcp_splice_read.
-func (s *tcpSocket) spliceTo(p *pipe, n int) (int, sys.Errno) {
-	room := (p.most - len(p.slots)) * s.w.PipeFragment
-	if room <= 0 {
-		return 0, sys.EAGAIN
-	}
-	return s.recv(min(n, room), func(b []byte) { p.put(b, s.w.PipeFragment) })
-}
-
-// spliceFrom is splice_to_socket.
-func (s *tcpSocket) spliceFrom(p *pipe, n int) (int, sys.Errno) {
-	n = min(n, p.queued())
-	if n == 0 {
-		return 0, sys.EAGAIN
-	}
-	return s.write(n, func(n int) { p.take(n, s.put) })
 }
 
 // AtMark implements [sys.Kernel]. Urgent data is not simulated.
@@ -424,7 +403,7 @@ func (p *Process) ShutdownBoth(fd int) sys.Errno { return p.shutdown(fd, true) }
 
 func (p *Process) shutdown(fd int, both bool) sys.Errno {
 	p.point("shutdown")
-	s, e := p.socket(fd)
+	s, e := p.stream(fd)
 	if e != 0 {
 		return e
 	}
@@ -437,28 +416,24 @@ func (p *Process) shutdown(fd int, both bool) sys.Errno {
 // Disconnect implements [sys.Kernel].
 func (p *Process) Disconnect(fd int) sys.Errno {
 	p.point("disconnect")
-	s, e := p.socket(fd)
+	s, e := p.stream(fd)
 	if e != 0 {
 		return e
 	}
 	p.calls++
-	s.disconnect()
+	e = s.disconnect()
 	p.point("disconnect")
-	return 0
+	return e
 }
 
 // RcvLowat implements [sys.Kernel].
 func (p *Process) RcvLowat(fd, n int) sys.Errno {
-	s, e := p.socket(fd)
+	s, e := p.stream(fd)
 	if e != 0 {
 		return e
 	}
 	p.calls++
-	s.lowat = max(1, n)
-	s.receiveBuffer = max(s.receiveBuffer, 2*n) // which it would not fit into otherwise: tcp_set_rcvlowat
-	if s.enough() || s.inEnd {                  // tcp_data_ready
-		s.wake(wakeRead)
-	}
+	s.setLowat(n)
 	return 0
 }
 
@@ -470,7 +445,9 @@ func (p *Process) CloseResets(fd int, on bool) sys.Errno {
 		return e
 	}
 	p.calls++
-	s.closeResets = on
+	if s, ok := s.(*tcpSocket); ok {
+		s.closeResets = on
+	}
 	p.point("linger")
 	return 0
 }
@@ -481,16 +458,17 @@ func (p *Process) SetOption(fd, level, name, value int) sys.Errno {
 	if e != 0 {
 		return e
 	}
+	c := s.shared()
 	switch {
 	case sys.SendBuffer.Is(level, name):
-		s.sendBuffer = 2 * value
+		c.sendBuffer = 2 * value
 	case sys.ReceiveBuffer.Is(level, name):
-		s.receiveBuffer = 2 * value
+		c.receiveBuffer = 2 * value
 	}
-	if s.options == nil {
-		s.options = make(map[[2]int]int)
+	if c.options == nil {
+		c.options = make(map[[2]int]int)
 	}
-	s.options[[2]int{level, name}] = value
+	c.options[[2]int{level, name}] = value
 	return 0
 }
 
@@ -500,20 +478,21 @@ func (p *Process) Option(fd, level, name int) (int, sys.Errno) {
 	if e != 0 {
 		return 0, e
 	}
+	c := s.shared()
 	switch {
 	case sys.PendingError.Is(level, name):
 		p.point("error")
-		v := int(s.takeError())
+		v := int(c.takeError())
 		p.point("error")
 		return v, 0
 	case sys.Domain.Is(level, name):
-		return int(sys.IPv4), 0
+		return int(s.family()), 0
 	case sys.SendBuffer.Is(level, name):
-		return s.sendBuffer, 0
+		return c.sendBuffer, 0
 	case sys.ReceiveBuffer.Is(level, name):
-		return s.receiveBuffer, 0
+		return c.receiveBuffer, 0
 	}
-	return s.options[[2]int{level, name}], 0
+	return c.options[[2]int{level, name}], 0
 }
 
 // Interface implements [sys.Kernel].
@@ -547,7 +526,7 @@ func (p *Process) ReadQueued(fd int) (int, sys.Errno) {
 	case f.pipe != nil:
 		return f.pipe.queued(), 0
 	case f.socket != nil:
-		return len(f.socket.in), 0
+		return f.socket.readQueued()
 	}
 	return 0, sys.EINVAL
 }
@@ -558,16 +537,12 @@ func (p *Process) WriteQueued(fd int) (int, sys.Errno) {
 	if e != 0 {
 		return 0, e
 	}
-	n := len(s.out)
-	if s.outEnd && !s.endGiven {
-		n++
-	}
-	return n, 0
+	return s.writeQueued(), 0
 }
 
 // TCPCounts implements [sys.Kernel].
 func (p *Process) TCPCounts(fd int) (sys.TCPCounts, sys.Errno) {
-	s, e := p.socket(fd)
+	s, e := p.tcp(fd)
 	switch {
 	case e != 0:
 		return sys.TCPCounts{}, e
@@ -580,7 +555,7 @@ func (p *Process) TCPCounts(fd int) (sys.TCPCounts, sys.Errno) {
 // TCPInfo implements [sys.Kernel].
 func (p *Process) TCPInfo(fd int, info *sys.TCPInfo) sys.Errno {
 	*info = sys.TCPInfo{}
-	s, e := p.socket(fd)
+	s, e := p.tcp(fd)
 	if e != 0 {
 		return e
 	}
@@ -594,24 +569,16 @@ func (p *Process) LocalAddr(fd int, sa *sys.Sockaddr) sys.Errno {
 	if e != 0 {
 		return e
 	}
-	if sa.SetAddrPort(s.local) != nil {
-		return sys.EINVAL
-	}
-	return 0
+	return s.local(sa)
 }
 
 // PeerAddr implements [sys.Kernel].
 func (p *Process) PeerAddr(fd int, sa *sys.Sockaddr) sys.Errno {
 	s, e := p.socket(fd)
-	switch {
-	case e != 0:
+	if e != 0 {
 		return e
-	case s.state == sys.TCPClose, s.listening, !s.remote.IsValid():
-		return syscall.ENOTCONN
-	case sa.SetAddrPort(s.remote) != nil:
-		return sys.EINVAL
 	}
-	return 0
+	return s.remote(sa)
 }
 
 // Now implements [sys.Kernel].

@@ -96,13 +96,84 @@ var scripts = map[string]func(t *testing.T, r *kernelRun, a, b int) string{
 	},
 }
 
+// unixScripts are those of Unix sockets.
+var unixScripts = map[string]func(t *testing.T, r *kernelRun, a, b int) string{
+	"a full buffer": func(t *testing.T, r *kernelRun, a, b int) string {
+		r.wait()
+		n := r.sendMost(t, a)
+		_, more := r.k.Send(a, []byte("x"))
+		before := r.wait()
+		r.read(t, b, n)
+		return fmt.Sprint(more, before, ", then ", r.wait())
+	},
+	"a larger buffer while it is full": func(t *testing.T, r *kernelRun, a, b int) string {
+		r.sendMost(t, a)
+		sys.EnlargeSendBuffer(r.k, a)
+		_, more := r.k.Send(a, []byte("x"))
+		return fmt.Sprint(more)
+	},
+	"a client that closes before it is accepted": func(t *testing.T, r *kernelRun, a, b int) string {
+		fd := r.begin(t)
+		r.send(t, fd, 3)
+		r.k.Close(fd)
+		var from sys.Sockaddr
+		fd, e := r.k.Accept(r.listener, &from)
+		if e != 0 {
+			return e.Error()
+		}
+		defer r.k.Close(fd)
+		return fmt.Sprint(from.Family(), from.UnixPath(), r.k.PeerAddr(fd, &from), from.Family(), from.UnixPath(), r.rest(fd))
+	},
+	"a listener that is closed while a client waits": func(t *testing.T, r *kernelRun, a, b int) string {
+		fd := r.begin(t)
+		defer r.k.Close(fd)
+		r.k.Close(r.listener)
+		return fmt.Sprint(r.rest(fd), r.k.Connect(r.socket(t), &r.at))
+	},
+	"a queue of clients that is full": func(t *testing.T, r *kernelRun, a, b int) string {
+		text := r.k.Listen(r.listener, 2).Error()
+		for range 5 {
+			text += ", " + r.k.Connect(r.socket(t), &r.at).Error()
+		}
+		fd, e := r.k.Accept(r.listener, &r.at)
+		if e == 0 {
+			r.everything = append(r.everything, fd)
+		}
+		return text + fmt.Sprintf(", accept %v, poll %#x", e, r.k.Poll(r.listener, sys.PollIn|sys.PollOut|sys.PollRdHup))
+	},
+	"sockets without a connection": func(t *testing.T, r *kernelRun, a, b int) string {
+		fd := r.socket(t)
+		var sa sys.Sockaddr
+		return fmt.Sprint(r.rest(fd), r.k.ShutdownWrite(fd), r.k.PeerAddr(fd, &sa), r.rest(r.listener), r.k.Connect(a, &r.at))
+	},
+	"bytes that nobody reads": func(t *testing.T, r *kernelRun, a, b int) string {
+		r.send(t, a, 10)
+		r.send(t, b, 20)
+		r.wait()
+		r.k.Close(b)
+		r.ends[1].fds = nil
+		return r.wait() + ", " + r.rest(a)
+	},
+	"an end before bytes that nobody has read": func(t *testing.T, r *kernelRun, a, b int) string {
+		r.send(t, a, 10)
+		r.k.ShutdownWrite(b)
+		_, late := r.k.Send(b, []byte("x"))
+		r.send(t, a, 10)
+		return fmt.Sprint(late, r.wait(), r.rest(b), r.rest(a))
+	},
+}
+
+// socket makes a socket, which is closed with the others.
+func (r *kernelRun) socket(t *testing.T) int {
+	fd, e := r.k.Socket(r.family, false)
+	r.must(t, "socket", e)
+	r.everything = append(r.everything, fd)
+	return fd
+}
+
 // dial connects a client that sends three bytes, and that resets its connection if resets is set.
 func (r *kernelRun) dial(t *testing.T, resets bool) int {
-	fd, e := r.k.Socket(sys.IPv4, false)
-	r.must(t, "socket", e)
-	if e := r.k.Connect(fd, &r.at); e != sys.EINPROGRESS {
-		t.Fatalf("%T: connect: %v", r.k, e)
-	}
+	fd := r.begin(t)
 	testwait.Until(t, "a client waits to be accepted", func() bool { return sys.Readable(r.k, r.listener) })
 	r.send(t, fd, 3)
 	if resets {
@@ -175,16 +246,21 @@ func (r *kernelRun) rest(fd int) string {
 // TestScriptsLikeLinux runs the scripts on both kernels.
 func TestScriptsLikeLinux(t *testing.T) {
 	for name, script := range scripts {
-		t.Run(name, func(t *testing.T) {
-			var seen [2]string
-			for i, k := range []sys.Kernel{sys.Linux{}, New().NewProcess()} {
-				r := newRun(t, k, 1)
-				seen[i] = script(t, r, r.ends[0].fds[0], r.ends[1].fds[0])
-				r.close()
-			}
-			if seen[0] != seen[1] {
-				t.Errorf("\nLinux     %s\nsimulated %s", seen[0], seen[1])
-			}
-		})
+		t.Run("TCP "+name, func(t *testing.T) { runScript(t, sys.IPv4, script) })
+	}
+	for name, script := range unixScripts {
+		t.Run("Unix "+name, func(t *testing.T) { runScript(t, sys.Unix, script) })
+	}
+}
+
+func runScript(t *testing.T, family sys.Family, script func(t *testing.T, r *kernelRun, a, b int) string) {
+	var seen [2]string
+	for i, k := range []sys.Kernel{sys.Linux{}, New().NewProcess()} {
+		r := newRun(t, k, family, 1)
+		seen[i] = script(t, r, r.ends[0].fds[0], r.ends[1].fds[0])
+		r.close()
+	}
+	if seen[0] != seen[1] {
+		t.Errorf("\nLinux     %s\nsimulated %s", seen[0], seen[1])
 	}
 }

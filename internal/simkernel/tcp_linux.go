@@ -10,12 +10,12 @@ import (
 
 // tcpSocket is a TCP socket: tcp(7), net/ipv4/tcp.c and tcp_input.c.
 type tcpSocket struct {
-	w             *World
-	file          *file // nil: nobody has it any more, or nobody has accepted it yet
-	local, remote netip.AddrPort
-	state         sys.TCPState
-	peer          *tcpSocket // nil: nobody at the other end knows the connection
-	active        bool    // it has opened the connection
+	common
+	at, to netip.AddrPort // the addresses of both ends
+	state  sys.TCPState
+	peer   *tcpSocket // nil: nobody at the other end knows the connection
+	origin int        // the number of the socket at the other end
+	active bool       // it has opened the connection
 
 	in       []byte // received, and not read
 	read     uint64
@@ -25,40 +25,26 @@ type tcpSocket struct {
 	outEnd   bool // shutdown(2) was called, or close(2)
 	endGiven bool // and that has arrived
 
-	sendBuffer, receiveBuffer int
-	lowat                     int
-	shutRead, shutWrite       bool
-	noSpace                   bool // somebody waits until it can be written to: SOCK_NOSPACE
-	closeResets               bool
-	orphan                    bool // nobody has it any more
-	resetComes                bool // the other end has sent a reset that is in flight
-	queued                    bool // in World.inFlight
-	err                       sys.Errno
-	options                   map[[2]int]int
+	lowat               int
+	shutRead, shutWrite bool
+	noSpace             bool // somebody waits until it can be written to: SOCK_NOSPACE
+	closeResets         bool
+	orphan              bool // nobody has it any more
+	resetComes          bool // the other end has sent a reset that is in flight
+	queued              bool // in World.inFlight
 
 	listening bool
 	clients   []*tcpSocket // that nobody has accepted yet
 }
 
 func newTCP(w *World) *tcpSocket {
-	return &tcpSocket{w: w, state: sys.TCPClose, sendBuffer: w.SendBuffer, receiveBuffer: w.ReceiveBuffer, lowat: 1}
-}
-
-// The masks of events that wake those who wait in epoll; 0 wakes all. include/net/sock.h.
-const (
-	wakeRead  = sys.In
-	wakeWrite = sys.Out
-	wakeAll   = 0
-)
-
-func (s *tcpSocket) wake(key uint32) {
-	if s.file != nil {
-		s.file.wake(key)
-	}
+	return &tcpSocket{common: newCommon(w), state: sys.TCPClose, lowat: 1}
 }
 
 // undelivered reports whether there is something that has not arrived.
-func (s *tcpSocket) undelivered() bool { return len(s.out) > 0 || s.outEnd && !s.endGiven || s.resetComes }
+func (s *tcpSocket) undelivered() bool {
+	return len(s.out) > 0 || s.outEnd && !s.endGiven || s.resetComes
+}
 
 // deliverable reports whether some of that can arrive now.
 func (s *tcpSocket) deliverable() bool {
@@ -218,13 +204,6 @@ func (s *tcpSocket) poll() (mask uint32) {
 	return mask
 }
 
-// takeError is sock_error: an error is told once.
-func (s *tcpSocket) takeError() sys.Errno {
-	e := s.err
-	s.err = 0
-	return e
-}
-
 // recv takes up to n bytes, which it gives to put, and returns how many.
 func (s *tcpSocket) recv(n int, put func([]byte)) (int, sys.Errno) {
 	if s.listening {
@@ -271,13 +250,6 @@ func (s *tcpSocket) room() (int, sys.Errno) {
 		return 0, sys.EAGAIN
 	}
 	return n, 0
-}
-
-func (s *tcpSocket) send(p []byte) (int, sys.Errno) {
-	return s.write(len(p), func(n int) {
-		s.put(p[:n])
-		p = p[n:]
-	})
 }
 
 // write accepts up to n bytes, as long as there is room for more. put is called for a part of them, and calls the socket's put.
@@ -334,10 +306,10 @@ func (s *tcpSocket) sendEnd() {
 }
 
 // disconnect is tcp_disconnect.
-func (s *tcpSocket) disconnect() {
+func (s *tcpSocket) disconnect() sys.Errno {
 	if s.listening {
 		s.stopListening()
-		return
+		return 0
 	}
 	switch s.state {
 	case sys.TCPSynSent, sys.TCPEstablished, sys.TCPCloseWait, sys.TCPFinWait1, sys.TCPFinWait2: // tcp_need_reset
@@ -351,16 +323,17 @@ func (s *tcpSocket) disconnect() {
 	s.in, s.inEnd = nil, false
 	s.outEnd, s.endGiven = false, false
 	s.shutRead, s.shutWrite = false, false
-	s.read, s.accepted, s.remote = 0, 0, netip.AddrPort{}
+	s.read, s.accepted, s.to = 0, 0, netip.AddrPort{}
 	s.wake(wakeAll)
+	return 0
 }
 
 func (s *tcpSocket) stopListening() {
 	s.listening = false
-	all := s.w.listeners[s.local]
+	all := s.w.listeners[s.at]
 	for i, other := range all {
 		if other == s {
-			s.w.listeners[s.local] = append(all[:i:i], all[i+1:]...)
+			s.w.listeners[s.at] = append(all[:i:i], all[i+1:]...)
 		}
 	}
 	for _, c := range s.clients {
@@ -389,17 +362,18 @@ func (s *tcpSocket) close() {
 }
 
 // connect is tcp_v4_connect over loopback: the answer of the other end comes when the call is about to return.
-func (s *tcpSocket) connect(to netip.AddrPort, choose func(n int) int) sys.Errno {
+func (s *tcpSocket) connect(sa *sys.Sockaddr, choose func(n int) int) sys.Errno {
+	to := sa.AddrPort()
 	switch {
 	case s.state == sys.TCPSynSent:
 		return syscall.EALREADY
 	case s.state != sys.TCPClose:
 		return syscall.EISCONN
 	}
-	if !s.local.IsValid() {
-		s.local = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), s.w.freePort())
+	if !s.at.IsValid() {
+		s.at = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), s.w.freePort())
 	}
-	s.remote, s.state, s.active = to, sys.TCPSynSent, true
+	s.to, s.state, s.active = to, sys.TCPSynSent, true
 	s.shutRead, s.shutWrite = false, false
 	all := s.w.listeners[to]
 	if len(all) == 0 {
@@ -408,13 +382,84 @@ func (s *tcpSocket) connect(to netip.AddrPort, choose func(n int) int) sys.Errno
 	}
 	l := all[choose(len(all))]
 	c := newTCP(s.w)
-	c.local, c.remote, c.state, c.peer = to, s.local, sys.TCPEstablished, s
+	c.at, c.to, c.state, c.peer = to, s.at, sys.TCPEstablished, s
 	c.closeResets, c.sendBuffer, c.receiveBuffer, c.lowat, c.options = l.closeResets, l.sendBuffer, l.receiveBuffer, l.lowat, maps.Clone(l.options)
 	s.peer, s.state = c, sys.TCPEstablished
+	s.origin, c.origin = c.number, s.number
 	l.clients = append(l.clients, c)
 	l.wake(wakeRead)
 	s.wake(wakeAll)
 	return sys.EINPROGRESS
+}
+
+func (s *tcpSocket) family() sys.Family { return sys.IPv4 }
+
+func (s *tcpSocket) bind(sa *sys.Sockaddr) sys.Errno {
+	s.at = sa.AddrPort()
+	if s.at.Port() == 0 {
+		s.at = netip.AddrPortFrom(s.at.Addr(), s.w.freePort())
+	}
+	return 0
+}
+
+func (s *tcpSocket) listen(int) sys.Errno {
+	if !s.listening {
+		s.listening, s.state = true, sys.TCPListen
+		s.w.listeners[s.at] = append(s.w.listeners[s.at], s)
+	}
+	return 0
+}
+
+func (s *tcpSocket) accept(short bool) (client stream, from sys.Sockaddr, errno sys.Errno) {
+	switch {
+	case !s.listening:
+		return nil, from, sys.EINVAL
+	case short: // the kernel takes the descriptor first
+		return nil, from, sys.EMFILE
+	case len(s.clients) == 0:
+		return nil, from, sys.EAGAIN
+	}
+	c := s.clients[0]
+	s.clients = s.clients[1:]
+	if from.SetAddrPort(c.to) != nil {
+		return nil, from, sys.EINVAL
+	}
+	return c, from, 0
+}
+
+func (s *tcpSocket) setLowat(n int) {
+	s.lowat = max(1, n)
+	s.receiveBuffer = max(s.receiveBuffer, 2*n) // which it would not fit into otherwise: tcp_set_rcvlowat
+	if s.enough() || s.inEnd {                  // tcp_data_ready
+		s.wake(wakeRead)
+	}
+}
+
+func (s *tcpSocket) local(sa *sys.Sockaddr) sys.Errno {
+	if sa.SetAddrPort(s.at) != nil {
+		return sys.EINVAL
+	}
+	return 0
+}
+
+func (s *tcpSocket) remote(sa *sys.Sockaddr) sys.Errno {
+	switch {
+	case s.state == sys.TCPClose, s.listening, !s.to.IsValid():
+		return syscall.ENOTCONN
+	case sa.SetAddrPort(s.to) != nil:
+		return sys.EINVAL
+	}
+	return 0
+}
+
+func (s *tcpSocket) readQueued() (int, sys.Errno) { return len(s.in), 0 }
+
+func (s *tcpSocket) writeQueued() int {
+	n := len(s.out)
+	if s.outEnd && !s.endGiven {
+		n++
+	}
+	return n
 }
 
 // counts are what TCP_INFO, SIOCINQ and SIOCOUTQ say.

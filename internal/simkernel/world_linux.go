@@ -3,6 +3,8 @@ package simkernel
 import (
 	"net/netip"
 	"time"
+
+	"github.com/penstock/penstock/internal/sys"
 )
 
 // World is what all processes share: the clock, the network, and the sockets in it.
@@ -18,7 +20,9 @@ type World struct {
 	start     time.Time
 	now       time.Duration
 	listeners map[netip.AddrPort][]*tcpSocket
+	paths     map[string]*unixSocket // Unix sockets that are bound
 	port      uint16
+	sockets   int          // that were made
 	inFlight  []*tcpSocket // those that have something to deliver, the one that began first in front
 }
 
@@ -26,7 +30,7 @@ type World struct {
 func New() *World {
 	return &World{
 		SendBuffer: 128 << 10, ReceiveBuffer: 128 << 10, PipeFragment: 16 << 10, Limit: 1 << 16,
-		start: time.Now(), listeners: make(map[netip.AddrPort][]*tcpSocket), port: 32768,
+		start: time.Now(), listeners: make(map[netip.AddrPort][]*tcpSocket), paths: make(map[string]*unixSocket), port: 32768,
 	}
 }
 
@@ -64,11 +68,16 @@ func (w *World) Deliver(i, most int) {
 	}
 }
 
-// Unaccepted returns the addresses of the clients that nobody has accepted yet at an address.
-func (w *World) Unaccepted(at netip.AddrPort) (clients []netip.AddrPort) {
-	for _, l := range w.listeners[at] {
+// Unaccepted returns the numbers of the clients that nobody has accepted yet at an address: see [Process.Number].
+func (w *World) Unaccepted(at *sys.Sockaddr) (clients []int) {
+	for _, l := range w.listeners[at.AddrPort()] {
 		for _, c := range l.clients {
-			clients = append(clients, c.remote)
+			clients = append(clients, c.origin)
+		}
+	}
+	if l := w.paths[at.UnixPath()]; l != nil {
+		for _, c := range l.clients {
+			clients = append(clients, c.peer.number)
 		}
 	}
 	return clients

@@ -121,7 +121,7 @@ func TestAcceptErrors(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Error("a broken listener cannot be closed")
 		r.k.Heal()
 		<-closed

@@ -234,8 +234,8 @@ func (p *pair) end(o Outcome, err error) {
 func (p *pair) setDeadlines(at time.Time) {
 	for _, c := range p.conn {
 		c.SetDeadline(at)
-		if inner := pump.Inner(c); inner != c {
-			inner.SetDeadline(at)
+		if _, wraps := c.(pump.Wrapper); wraps { // what c is need not be comparable
+			pump.Inner(c).SetDeadline(at)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/penstock/penstock/internal/testwait"
@@ -18,39 +19,45 @@ import (
 // A connection that cannot close one direction is not told of the end of the
 // other, and what it still says arrives in full.
 func TestNoHalfClose(t *testing.T) {
-	const question, answer = 1000, 3 << 20
-	for _, k := range []kind{pipe, hidden} {
-		for _, first := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s/first=%v", k.name, first), func(t *testing.T) {
-				d := newDuplex(t, tcp, k)
-				if first {
-					d = newDuplex(t, k, tcp)
-					d.a, d.b, d.farA, d.farB = d.b, d.a, d.farB, d.farA
-				}
-				// d.a has a CloseWrite, d.b none; their order for Relay differs.
-				d.start(t)
-				if err := runBoth(
-					func() error { return errors.Join(send(d.farA, question), endWriting(d.farA)) },
-					func() error { return expect(d.farB, question) }); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(10 * time.Millisecond) // the end has passed, if it does
-				select {
-				case <-d.done:
-					t.Fatalf("Relay = %+v, %v before the answer", d.res, d.err)
-				default:
-				}
-				if err := runBoth(
-					func() error { return errors.Join(send(d.farB, answer), d.farB.Close()) },
-					func() error { return errors.Join(expect(d.farA, answer), expectEnd(d.farA)) }); err != nil {
-					t.Error(err)
-				}
-				r, err := d.wait(t)
-				if err != nil || r.Outcome != OutcomeEnd || r.Up.Written != question || r.Down.Written != answer {
-					t.Errorf("Relay = %+v, %v", r, err)
-				}
-			})
+	for _, first := range []bool{true, false} {
+		for _, k := range []kind{pipe, hidden} {
+			t.Run(fmt.Sprintf("%s/first=%v", k.name, first), func(t *testing.T) { noHalfClose(t, tcp, k, first, func() {}) })
 		}
+		t.Run(fmt.Sprintf("memory/first=%v", first), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { noHalfClose(t, memory, pipe, first, synctest.Wait) })
+		})
+	}
+}
+
+// noHalfClose relays between a connection that has a CloseWrite, and one that has none and comes first or second. settled returns when
+// nothing happens any more.
+func noHalfClose(t *testing.T, with, without kind, first bool, settled func()) {
+	const question, answer = 1000, 3 << 20
+	d := newDuplex(t, with, without)
+	if first {
+		d = newDuplex(t, without, with)
+		d.a, d.b, d.farA, d.farB = d.b, d.a, d.farB, d.farA
+	}
+	d.start(t)
+	if err := runBoth(
+		func() error { return errors.Join(send(d.farA, question), endWriting(d.farA)) },
+		func() error { return expect(d.farB, question) }); err != nil {
+		t.Fatal(err)
+	}
+	settled()
+	select {
+	case <-d.done:
+		t.Fatalf("Relay = %+v, %v before the answer", d.res, d.err)
+	default:
+	}
+	if err := runBoth(
+		func() error { return errors.Join(send(d.farB, answer), d.farB.Close()) },
+		func() error { return errors.Join(expect(d.farA, answer), expectEnd(d.farA)) }); err != nil {
+		t.Error(err)
+	}
+	r, err := d.wait(t)
+	if err != nil || r.Outcome != OutcomeEnd || r.Up.Written != question || r.Down.Written != answer {
+		t.Errorf("Relay = %+v, %v", r, err)
 	}
 }
 
@@ -120,7 +127,6 @@ func TestHalfClosedTimeout(t *testing.T) {
 			d := newDuplex(t, l.src, l.dst)
 			d.cfg.HalfClosed, d.counted = limit, nil
 			d.start(t)
-			time.Sleep(2 * limit) // it counts from the half-close
 			if err := errors.Join(send(d.farA, 10), expect(d.farB, 10), send(d.farB, 10), expect(d.farA, 10)); err != nil {
 				t.Fatal(err)
 			}
@@ -136,20 +142,23 @@ func TestHalfClosedTimeout(t *testing.T) {
 		})
 	}
 	t.Run("a slow answer", func(t *testing.T) {
-		d := newDuplex(t, tcp, unix)
-		d.cfg.HalfClosed = 200 * time.Millisecond
-		d.start(t)
-		endWriting(d.farA)
-		for range 12 {
-			if err := errors.Join(send(d.farB, 1), expect(d.farA, 1)); err != nil {
-				t.Fatal(err)
+		synctest.Test(t, func(t *testing.T) {
+			d := newDuplex(t, memory, memory)
+			d.cfg.HalfClosed, d.counted = 200*time.Millisecond, nil
+			d.start(t)
+			time.Sleep(time.Second) // it counts from the half-close
+			endWriting(d.farA)
+			for range 12 {
+				time.Sleep(199 * time.Millisecond)
+				if err := errors.Join(send(d.farB, 1), expect(d.farA, 1)); err != nil {
+					t.Fatal(err)
+				}
 			}
-			time.Sleep(30 * time.Millisecond)
-		}
-		endWriting(d.farB)
-		if r, err := d.wait(t); r.Outcome != OutcomeEnd || err != nil || r.Down.Written != 12 {
-			t.Errorf("Relay = %+v, %v", r, err)
-		}
+			endWriting(d.farB)
+			if r, err := d.wait(t); r.Outcome != OutcomeEnd || err != nil || r.Down.Written != 12 {
+				t.Errorf("Relay = %+v, %v", r, err)
+			}
+		})
 	})
 }
 
@@ -197,30 +206,32 @@ func TestRelayContext(t *testing.T) {
 // While the other direction writes, which may be told of a reset first,
 // a direction does not take what looks like an end for one.
 func TestEndWaitsForOtherWrite(t *testing.T) {
-	p := &pair{cfg: new(Config)}
-	a, b := net.Pipe()
-	defer a.Close()
-	defer b.Close()
-	p.conn = [2]net.Conn{a, b}
-	p.watcher[1].writes.Add(1)
-	var told atomic.Bool
-	go func() {
-		time.Sleep(5 * time.Millisecond)
-		told.Store(true)
-		p.end(OutcomeAReset, io.ErrUnexpectedEOF)
-	}()
-	if !p.resetSeenBy(1) || !told.Load() {
-		t.Error("it did not wait for the write that was told of the reset")
-	}
-	p = &pair{cfg: new(Config), conn: p.conn}
-	p.watcher[1].writes.Add(1)
-	go func() {
-		time.Sleep(5 * time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		p := &pair{cfg: new(Config)}
+		a, b := net.Pipe()
+		defer a.Close()
+		defer b.Close()
+		p.conn = [2]net.Conn{a, b}
 		p.watcher[1].writes.Add(1)
-	}()
-	if p.resetSeenBy(1) {
-		t.Error("a write that goes well is taken for a reset")
-	}
+		var told atomic.Bool
+		go func() {
+			time.Sleep(5 * time.Millisecond)
+			told.Store(true)
+			p.end(OutcomeAReset, io.ErrUnexpectedEOF)
+		}()
+		if !p.resetSeenBy(1) || !told.Load() {
+			t.Error("it did not wait for the write that was told of the reset")
+		}
+		p = &pair{cfg: new(Config), conn: p.conn}
+		p.watcher[1].writes.Add(1)
+		go func() {
+			time.Sleep(5 * time.Millisecond)
+			p.watcher[1].writes.Add(1)
+		}()
+		if p.resetSeenBy(1) {
+			t.Error("a write that goes well is taken for a reset")
+		}
+	})
 }
 
 // resetting is a connection that was reset by its peer: Write is told so, somewhat
@@ -228,6 +239,7 @@ func TestEndWaitsForOtherWrite(t *testing.T) {
 type resetting struct {
 	net.Conn
 	written, read chan bool
+	later         func()
 }
 
 func (c resetting) Read([]byte) (int, error) {
@@ -239,7 +251,7 @@ func (c resetting) Read([]byte) (int, error) {
 func (c resetting) Write([]byte) (int, error) {
 	close(c.written)
 	<-c.read
-	time.Sleep(10 * time.Millisecond)
+	c.later()
 	return 0, syscall.ECONNRESET
 }
 
@@ -253,20 +265,42 @@ func (c *closeTeller) CloseWrite() error { c.closed.Store(true); return nil }
 
 // A reset is not passed on as an end where bytes are copied by Read and Write either.
 func TestResetIsNoEndByReadAndWrite(t *testing.T) {
-	inner, far := net.Pipe()
-	defer far.Close()
-	defer inner.Close()
-	a := resetting{inner, make(chan bool), make(chan bool)}
-	nearB, farB := net.Pipe()
-	defer nearB.Close()
-	defer farB.Close()
-	b := &closeTeller{Conn: nearB}
-	go farB.Write([]byte("a question"))
-	if r, err := Relay(a, b); r.Outcome != OutcomeAReset || !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("Relay = %+v, %v", r, err)
+	synctest.Test(t, func(t *testing.T) {
+		inner, far := net.Pipe()
+		defer far.Close()
+		defer inner.Close()
+		a := resetting{inner, make(chan bool), make(chan bool), func() { time.Sleep(10 * time.Millisecond) }}
+		nearB, farB := net.Pipe()
+		defer nearB.Close()
+		defer farB.Close()
+		b := &closeTeller{Conn: nearB}
+		go farB.Write([]byte("a question"))
+		if r, err := Relay(a, b); r.Outcome != OutcomeAReset || !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("Relay = %+v, %v", r, err)
+		}
+		if b.closed.Load() {
+			t.Error("B was told of an end")
+		}
+	})
+}
+
+// noted is a connection that cannot be compared.
+type noted struct {
+	net.Conn
+	notes []string
+}
+
+// Connections need not be comparable, by whatever the pair ends.
+func TestConnsThatCannotBeCompared(t *testing.T) {
+	d := newDuplex(t, tcp, unix)
+	d.a, d.b = noted{Conn: d.a}, noted{Conn: d.b}
+	d.start(t)
+	if err := errors.Join(send(d.farA, 1000), expect(d.farB, 1000)); err != nil {
+		t.Fatal(err)
 	}
-	if b.closed.Load() {
-		t.Error("B was told of an end")
+	reset(d.farA)
+	if r, err := d.wait(t); r.Outcome != OutcomeAReset || r.Up.Written != 1000 {
+		t.Errorf("Relay = %+v, %v", r, err)
 	}
 }
 

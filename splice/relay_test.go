@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
@@ -315,29 +316,31 @@ func TestIdle(t *testing.T) {
 	})
 	t.Run("bytes move slowly", func(t *testing.T) {
 		for _, back := range []bool{false, true} {
-			d := newDuplex(t, tcp, unix)
-			d.cfg.Idle, d.counted = 200*time.Millisecond, nil
-			d.start(t)
-			from, to := d.farA, d.farB
-			if back {
-				from, to = to, from
-			}
-			for range 12 {
-				if err := errors.Join(send(from, 1), expect(to, 1)); err != nil {
-					t.Fatal(err)
+			synctest.Test(t, func(t *testing.T) {
+				d := newDuplex(t, memory, memory)
+				d.cfg.Idle, d.counted = 200*time.Millisecond, nil
+				d.start(t)
+				from, to := d.farA, d.farB
+				if back {
+					from, to = to, from
 				}
-				time.Sleep(30 * time.Millisecond)
-			}
-			select {
-			case <-d.done:
-				t.Fatalf("Relay = %+v, %v while bytes move", d.res, d.err)
-			default:
-			}
-			endWriting(d.farA)
-			endWriting(d.farB)
-			if r, err := d.wait(t); r.Outcome != OutcomeEnd || err != nil {
-				t.Errorf("Relay = %+v, %v", r, err)
-			}
+				for range 12 {
+					time.Sleep(150 * time.Millisecond)
+					if err := errors.Join(send(from, 1), expect(to, 1)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				select {
+				case <-d.done:
+					t.Fatalf("Relay = %+v, %v while bytes move", d.res, d.err)
+				default:
+				}
+				endWriting(d.farA)
+				endWriting(d.farB)
+				if r, err := d.wait(t); r.Outcome != OutcomeEnd || err != nil {
+					t.Errorf("Relay = %+v, %v", r, err)
+				}
+			})
 		}
 	})
 	t.Run("reader stops", func(t *testing.T) {

@@ -64,6 +64,29 @@ var (
 	}}
 )
 
+// memory is without a kernel, for tests in a bubble of testing/synctest; either direction can be closed.
+var memory = kind{"memory", false, func(tb testing.TB) (net.Conn, net.Conn) {
+	upIn, upOut := net.Pipe()
+	downIn, downOut := net.Pipe()
+	near, far := memoryConn{upIn, downOut}, memoryConn{downIn, upOut}
+	tb.Cleanup(func() { near.Close(); far.Close() })
+	return near, far
+}}
+
+type memoryConn struct {
+	net.Conn          // what it reads from
+	out      net.Conn // what it writes to
+}
+
+func (c memoryConn) Write(p []byte) (int, error) { return c.out.Write(p) }
+func (c memoryConn) CloseWrite() error           { return c.out.Close() }
+func (c memoryConn) Close() error                { return errors.Join(c.Conn.Close(), c.out.Close()) }
+
+func (c memoryConn) SetDeadline(at time.Time) error {
+	return errors.Join(c.Conn.SetDeadline(at), c.out.SetDeadline(at))
+}
+func (c memoryConn) SetWriteDeadline(at time.Time) error { return c.out.SetDeadline(at) }
+
 // reader is a Wrapper that has read ahead.
 type reader struct {
 	net.Conn

@@ -11,7 +11,7 @@ import (
 )
 
 // mostSleeps bounds the table below. It goes down, not up.
-const mostSleeps = 80
+const mostSleeps = 73
 
 // sleeps are the places at which tests sleep on the real clock, by file and function, with the number of calls of time.Sleep there. Whoever
 // waits for something waits for the event or with package testwait; a test of package relay lets time pass on the engine's clock (rig.pass);
@@ -77,16 +77,11 @@ var sleeps = map[string]struct {
 	"relay/stw_linux_test.go benchmarkSTW":                                   {2, "a benchmark: the pace of its load"},
 	"relay/timers_linux_test.go TestIdleLoopsSleep":                          {1, "counts waits of a while: to become a script of the simulated kernel"},
 	"relay/urgent_linux_test.go TestUrgent":                                  {1, "a reader that begins late: to become a script of the simulated kernel"},
-	"splice/close_test.go TestEndWaitsForOtherWrite":                         {2, "a write goes on for a while: to become a bubble"},
-	"splice/close_test.go TestHalfClosedTimeout":                             {2, "a time-out of real sockets that counts from another moment"},
 	"splice/close_test.go TestNoDeadlines":                                   {1, "what a copier that was left behind would count"},
-	"splice/close_test.go TestNoHalfClose":                                   {1, "the end has passed, if it does"},
-	"splice/close_test.go Write":                                             {1, "a write goes on for a while: to become a bubble"},
 	"splice/copy_test.go TestEndBehindPipe":                                  {1, "an end has arrived behind bytes that nobody takes"},
 	"splice/differential_test.go prod":                                       {1, "the pace of a writer, in a story that io.Copy is told, too"},
 	"splice/differential_test.go story":                                      {1, "a turn of io.Copy has ended: nothing tells of that"},
 	"splice/example_test.go ExampleConfig_RelayLive":                         {1, "an example"},
-	"splice/relay_test.go TestIdle":                                          {1, "a time-out of real sockets that must not come"},
 	"splice/rig_test.go fillUp":                                              {1, "a reader takes nothing for longer than TCP delays its window"},
 }
 

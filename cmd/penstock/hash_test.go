@@ -36,7 +36,7 @@ func TestHashKeys(t *testing.T) {
 	}
 	c := runFile(t, `
 listeners:
-  names: {listen: "tcp://127.0.0.1:0", sniff: {timeout: 300ms}, to: names}
+  names: {listen: "tcp://127.0.0.1:0", sniff: {timeout: 1m}, to: names}
   values: {listen: "tcp://127.0.0.1:0", proxy-protocol: {from: 127.0.0.0/8}, to: values}
 groups:
   names: {balance: maglev, hash: sni, members: ["{0}", "{1}", "{2}", "{3}", "{4}"]}
@@ -52,6 +52,7 @@ groups:
 			at, _, _ := strings.Cut(heard.text.String(), "\n")
 			return at
 		}
+		io.WriteString(conn, "no TLS")
 		return name(t, conn)
 	}
 	byValue := func(tlvs ...proxyproto.TLV) string {

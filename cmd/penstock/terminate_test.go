@@ -34,7 +34,7 @@ listeners:
   tls:
     listen: tcp://127.0.0.1:0
     proxy-protocol: {from: 127.0.0.9/32}
-    sniff: {timeout: 500ms}
+    sniff: {timeout: 1m}
     tls:
       certificates: [{certificate: "{0}", key: "{1}"}]
       clients: {ca: "{2}", verify: optional}
@@ -43,6 +43,11 @@ listeners:
       - {name: ops, client-names: "spiffe://test/ops", to: "{4}"}
       - {name: again, sni: re.test, to: again}
       - {name: web, sni: web.test, to: "{5}"}
+  hasty:
+    listen: tcp://127.0.0.1:0
+    sniff: {timeout: 200ms}
+    tls: {certificates: [{certificate: "{0}", key: "{1}"}]}
+    to: "{5}"
   refusing:
     listen: tcp://127.0.0.1:0
     to: other
@@ -108,6 +113,9 @@ groups:
 	before := plain.came.Load() + special.came.Load()
 	for what, text := range map[string]string{"plain text": "HELO web.test\r\n", "part of a ClientHello": "\x16\x03\x01\x02\x00\x01", "nothing": ""} {
 		c := d.to("tls")
+		if what == "part of a ClientHello" {
+			c = d.to("hasty")
+		}
 		io.WriteString(c, text)
 		if what == "nothing" {
 			c.(*net.TCPConn).CloseWrite()

@@ -19,8 +19,6 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
-
-	"github.com/penstock/penstock/internal/testnet"
 )
 
 // axe-core is MPL-2.0 and half a megabyte: it is neither in the repository nor in the binary.
@@ -95,9 +93,7 @@ type finding struct {
 // The page has no serious finding of axe: light and dark, wide and on a phone, in good and in
 // bad times, and with each dialog open.
 func TestAccessibility(t *testing.T) {
-	if testnet.RaceEnabled {
-		t.Skip("examines the page in the browser, for two minutes: the race detector sees nothing of that")
-	}
+	ofThePage(t)
 	script := axeScript(t)
 	in := browser(t)
 	for name, h := range map[string]*house{"busy": busyHouse(), "failing": failingHouse(), "empty": emptyHouse(), "crowded": crowdedHouse()} {

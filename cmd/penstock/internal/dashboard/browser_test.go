@@ -55,6 +55,15 @@ func browser(t *testing.T) context.Context {
 	return ctx
 }
 
+// ofThePage skips a test under the race detector that looks at what the page shows: what it asks of the Go code, TestPage, TestActions,
+// TestManyTabs and TestDaemon ask, too, and a browser takes minutes there.
+func ofThePage(t *testing.T) {
+	t.Helper()
+	if testnet.RaceEnabled {
+		t.Skip("looks at the page, which the race detector does not see")
+	}
+}
+
 // tab is a page of the browser, and what went wrong in it.
 type tab struct {
 	t      *testing.T

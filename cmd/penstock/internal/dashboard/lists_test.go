@@ -12,6 +12,7 @@ import (
 )
 
 func TestLists(t *testing.T) {
+	ofThePage(t)
 	in := browser(t)
 	for _, test := range []struct {
 		name string

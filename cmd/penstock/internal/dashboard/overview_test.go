@@ -14,6 +14,7 @@ import (
 )
 
 func TestOverview(t *testing.T) {
+	ofThePage(t)
 	in := browser(t)
 	for _, test := range []struct {
 		name string

@@ -86,6 +86,7 @@ func TestWithoutSharedWorker(t *testing.T) {
 
 // On a phone nothing is wider than the screen, the problems come first, and what can be touched is big enough.
 func TestPhone(t *testing.T) {
+	ofThePage(t)
 	if testnet.RaceEnabled {
 		t.Skip("examines the layout in the browser: the race detector sees nothing of that")
 	}

@@ -7,6 +7,7 @@ type file struct {
 	refs    int
 	watched []*watch // in epoll instances
 	socket  socket
+	gram    *gram
 	pipe    *pipe // one of its ends
 	writes  bool  // the one that is written to
 	epoll   *epoll
@@ -18,6 +19,8 @@ func (f *file) poll() uint32 {
 	switch {
 	case f.socket != nil:
 		return f.socket.poll()
+	case f.gram != nil:
+		return f.gram.poll()
 	case f.event != nil && *f.event > 0:
 		return sys.In
 	case f.pipe != nil && !f.writes && f.pipe.queued() > 0:
@@ -28,7 +31,7 @@ func (f *file) poll() uint32 {
 
 func (f *file) wake(key uint32) {
 	for _, w := range f.watched {
-		if key == wakeAll || key&w.events != 0 {
+		if key == wakeAll || key&(w.events|sys.Err|sys.Hup) != 0 {
 			w.makeReady()
 		}
 	}
@@ -46,6 +49,8 @@ func (f *file) release() {
 	switch {
 	case f.socket != nil:
 		f.socket.close()
+	case f.gram != nil:
+		f.gram.close()
 	case f.epoll != nil:
 		f.epoll.close()
 	}

@@ -157,6 +157,11 @@ func (p *Process) Connect(fd int, sa *sys.Sockaddr) sys.Errno {
 	if _, e := p.begin("connect", 0); e != 0 {
 		return e
 	}
+	if g := p.gram(fd); g != nil {
+		e := g.connect(sa)
+		p.point("connect")
+		return e
+	}
 	s, e := p.socket(fd)
 	if e != 0 {
 		return e
@@ -172,6 +177,9 @@ func (p *Process) Connect(fd int, sa *sys.Sockaddr) sys.Errno {
 
 // Bind implements [sys.Kernel].
 func (p *Process) Bind(fd int, sa *sys.Sockaddr) sys.Errno {
+	if g := p.gram(fd); g != nil {
+		return g.bindTo(sa)
+	}
 	s, e := p.socket(fd)
 	if e != 0 {
 		return e
@@ -297,6 +305,11 @@ func (p *Process) Send(fd int, b []byte) (int, sys.Errno) {
 	if e != 0 {
 		return 0, e
 	}
+	if g := p.gram(fd); g != nil { // whole, or not at all
+		n, e := g.send(b)
+		p.point("send")
+		return n, e
+	}
 	s, e := p.stream(fd)
 	if e != 0 {
 		return 0, e
@@ -403,6 +416,11 @@ func (p *Process) ShutdownBoth(fd int) sys.Errno { return p.shutdown(fd, true) }
 
 func (p *Process) shutdown(fd int, both bool) sys.Errno {
 	p.point("shutdown")
+	if g := p.gram(fd); g != nil && g.family == sys.Unix && both {
+		g.shutdownUnix()
+		p.point("shutdown")
+		return 0
+	}
 	s, e := p.stream(fd)
 	if e != 0 {
 		return e
@@ -454,6 +472,9 @@ func (p *Process) CloseResets(fd int, on bool) sys.Errno {
 
 // SetOption implements [sys.Kernel].
 func (p *Process) SetOption(fd, level, name, value int) sys.Errno {
+	if g := p.gram(fd); g != nil {
+		return g.set(level, name, value)
+	}
 	s, e := p.socket(fd)
 	if e != 0 {
 		return e
@@ -474,6 +495,9 @@ func (p *Process) SetOption(fd, level, name, value int) sys.Errno {
 
 // Option implements [sys.Kernel].
 func (p *Process) Option(fd, level, name int) (int, sys.Errno) {
+	if g := p.gram(fd); g != nil {
+		return g.option(level, name), 0
+	}
 	s, e := p.socket(fd)
 	if e != 0 {
 		return 0, e
@@ -487,6 +511,8 @@ func (p *Process) Option(fd, level, name int) (int, sys.Errno) {
 		return v, 0
 	case sys.Domain.Is(level, name):
 		return int(s.family()), 0
+	case sys.SocketType.Is(level, name):
+		return sys.SockStream, 0
 	case sys.SendBuffer.Is(level, name):
 		return c.sendBuffer, 0
 	case sys.ReceiveBuffer.Is(level, name):
@@ -497,9 +523,6 @@ func (p *Process) Option(fd, level, name int) (int, sys.Errno) {
 
 // Interface implements [sys.Kernel].
 func (p *Process) Interface(int) (string, sys.Errno) { return "", 0 }
-
-// Memory implements [sys.Kernel].
-func (p *Process) Memory(int) (int64, uint32, sys.Errno) { return 0, 0, sys.EOPNOTSUPP }
 
 // SameSocket implements [sys.Kernel].
 func (p *Process) SameSocket(a, b int) bool { return p.file(a) != nil && p.file(a) == p.file(b) }
@@ -527,12 +550,19 @@ func (p *Process) ReadQueued(fd int) (int, sys.Errno) {
 		return f.pipe.queued(), 0
 	case f.socket != nil:
 		return f.socket.readQueued()
+	case f.gram != nil && len(f.gram.queue) > 0:
+		return len(f.gram.queue[0].b), 0
+	case f.gram != nil:
+		return 0, 0
 	}
 	return 0, sys.EINVAL
 }
 
 // WriteQueued implements [sys.Kernel].
 func (p *Process) WriteQueued(fd int) (int, sys.Errno) {
+	if g := p.gram(fd); g != nil {
+		return g.unsent, 0
+	}
 	s, e := p.socket(fd)
 	if e != 0 {
 		return 0, e
@@ -565,6 +595,9 @@ func (p *Process) TCPInfo(fd int, info *sys.TCPInfo) sys.Errno {
 
 // LocalAddr implements [sys.Kernel].
 func (p *Process) LocalAddr(fd int, sa *sys.Sockaddr) sys.Errno {
+	if g := p.gram(fd); g != nil {
+		return g.localAddr(sa)
+	}
 	s, e := p.socket(fd)
 	if e != 0 {
 		return e
@@ -574,6 +607,9 @@ func (p *Process) LocalAddr(fd int, sa *sys.Sockaddr) sys.Errno {
 
 // PeerAddr implements [sys.Kernel].
 func (p *Process) PeerAddr(fd int, sa *sys.Sockaddr) sys.Errno {
+	if g := p.gram(fd); g != nil {
+		return g.peerAddr(sa)
+	}
 	s, e := p.socket(fd)
 	if e != 0 {
 		return e
@@ -592,16 +628,5 @@ func (p *Process) OpenFiles() (int, bool) { return p.open, true }
 
 // GrowFiles implements [sys.Kernel].
 func (p *Process) GrowFiles(int, int) {}
-
-// Datagram implements [sys.Kernel]. Datagrams are not simulated.
-func (p *Process) Datagram(sys.Family) (int, sys.Errno) { return -1, sys.ENOSYS }
-
-// RecvBatch implements [sys.Kernel].
-func (p *Process) RecvBatch(int, sys.Family, *sys.Vector, int, int) (int, sys.Errno) {
-	return 0, sys.ENOSYS
-}
-
-// SendBatch implements [sys.Kernel].
-func (p *Process) SendBatch(int, *sys.Vector, int, int) (int, sys.Errno) { return 0, sys.ENOSYS }
 
 var _ sys.Kernel = (*Process)(nil)

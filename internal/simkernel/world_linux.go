@@ -14,6 +14,14 @@ type World struct {
 	// SendBuffer and ReceiveBuffer are the sizes of the buffers of new sockets, in bytes. PipeFragment is how many bytes a slot of a
 	// pipe takes at most.
 	SendBuffer, ReceiveBuffer, PipeFragment int
+	// GramSendBuffer and GramReceiveBuffer are those of new datagram sockets. GramQueue is how many datagrams wait in the queue of a
+	// Unix one before others cannot send to it: net.unix.max_dgram_qlen. GramPorts is how many ports there are to be chosen from.
+	GramSendBuffer, GramReceiveBuffer, GramQueue int
+	GramPorts                                    uint16
+	// Joins has datagrams that come one by one joined, as GRO does behind a network card, and not on the loopback interface.
+	Joins bool
+	// Lost is called for each datagram that nobody will get; it may be nil.
+	Lost func(b []byte)
 	// Limit is how many descriptors a process may have.
 	Limit int
 
@@ -22,6 +30,11 @@ type World struct {
 	listeners map[netip.AddrPort][]*tcpSocket
 	paths     map[string]*unixSocket // Unix sockets that are bound
 	port      uint16
+	grams     map[uint16][]*gram // bound sockets of UDP, by port
+	gramPort  uint16
+	packets   []*packet // of UDP that are in flight
+	unixNames map[string]*gram
+	autobound int
 	sockets   int          // that were made
 	inFlight  []*tcpSocket // those that have something to deliver, the one that began first in front
 }
@@ -30,7 +43,9 @@ type World struct {
 func New() *World {
 	return &World{
 		SendBuffer: 128 << 10, ReceiveBuffer: 128 << 10, PipeFragment: 16 << 10, Limit: 1 << 16,
+		GramSendBuffer: 212992, GramReceiveBuffer: 212992, GramQueue: 10, GramPorts: 28232,
 		start: time.Now(), listeners: make(map[netip.AddrPort][]*tcpSocket), paths: make(map[string]*unixSocket), port: 32768,
+		grams: make(map[uint16][]*gram), unixNames: make(map[string]*gram),
 	}
 }
 

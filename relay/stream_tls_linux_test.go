@@ -99,13 +99,15 @@ func TestTLSSlowReader(t *testing.T) {
 				sent := make(chan testnet.Report, 1)
 				go func() { sent <- testnet.Play(a, testnet.Script{Send: size, SendSeed: 3, Recv: 0}) }()
 				var before int64
+				still := 0
 				testwait.Until(t, "the writer stops", func() bool {
-					time.Sleep(50 * time.Millisecond)
 					var now int64
 					r.e.onLoops(func(f *Flow) { tr := f.owner.transfer(f, up); now += tr.Read + f.owner.transfer(f, down).Read })
-					still := now > 0 && now == before
+					if still++; now == 0 || now != before {
+						still = 0
+					}
 					before = now
-					return still
+					return still > 40
 				})
 				var held int64
 				for _, s := range r.e.streams.all {

@@ -11,7 +11,7 @@ import (
 )
 
 // mostSleeps bounds the table below. It goes down, not up.
-const mostSleeps = 73
+const mostSleeps = 65
 
 // sleeps are the places at which tests sleep on the real clock, by file and function, with the number of calls of time.Sleep there. Whoever
 // waits for something waits for the event or with package testwait; a test of package relay lets time pass on the engine's clock (rig.pass);
@@ -64,16 +64,10 @@ var sleeps = map[string]struct {
 	"relay/engine_flows_linux_test.go BenchmarkFlows":                        {2, "a benchmark: its flows are set up, and the pace of its load"},
 	"relay/engine_overload_linux_test.go TestShedIdle":                       {1, "no two flows are equally idle by the clock of the kernel"},
 	"relay/example_linux_test.go ExampleFlowRef_Resume":                      {1, "an example: a lookup that takes a while"},
-	"relay/faults_linux_test.go TestAcceptErrors":                            {1, "counts calls of a while: to become a script of the simulated kernel"},
-	"relay/faults_linux_test.go TestAcceptWithoutDescriptors":                {1, "as TestAcceptErrors"},
 	"relay/flow_bandwidth_linux_test.go TestBandwidthRests":                  {1, "counts waits of a while: to become a script of the simulated kernel"},
 	"relay/gap_linux_test.go gap":                                            {1, "a process that is stopped for longer than a time-out"},
 	"relay/kept_stream_linux_test.go TestResetOutlivesProcess":               {1, "a kill at a random moment"},
 	"relay/lastcall_linux_test.go receive":                                   {1, "a slow reader: its pace"},
-	"relay/stream_carry_linux_test.go TestSlowReader":                        {2, "nothing moves for a while: to become a script of the simulated kernel"},
-	"relay/stream_carry_linux_test.go TestTailBelowLowat":                    {2, "as TestSlowReader"},
-	"relay/stream_descriptors_linux_test.go TestFlowWaitsForDescriptor":      {1, "as TestSlowReader"},
-	"relay/stream_tls_linux_test.go TestTLSSlowReader":                       {1, "as TestSlowReader"},
 	"relay/stw_linux_test.go benchmarkSTW":                                   {2, "a benchmark: the pace of its load"},
 	"relay/timers_linux_test.go TestIdleLoopsSleep":                          {1, "counts waits of a while: to become a script of the simulated kernel"},
 	"relay/urgent_linux_test.go TestUrgent":                                  {1, "a reader that begins late: to become a script of the simulated kernel"},

@@ -95,6 +95,7 @@ type machine struct {
 	token   uint64      // how it knows the answer
 	// restartDue: the active worker wants to be replaced, and what an upgrade leads to may not know why.
 	restartDue bool
+	upgradeDue bool // a signal asked for an upgrade during a restart
 	replacing  bool // the port was asked to replace the keeper and has not answered
 
 	finished bool
@@ -369,14 +370,19 @@ func (m *machine) onReady(p *peer, now time.Time) {
 		m.everReady = true
 		m.cfg.Notify("READY=1")
 	}
-	for _, s := range m.pending {
-		m.port.signal(p.id, s)
-	}
-	m.pending = nil
+	m.signalPending(p)
 	if m.upgrade.State == Starting && p.binary == m.to {
 		m.step(Proving, "")
 	}
 	m.tick(now)
+}
+
+// signalPending sends a worker the signals that have come while none could take them.
+func (m *machine) signalPending(p *peer) {
+	for _, s := range m.pending {
+		m.port.signal(p.id, s)
+	}
+	m.pending = nil
 }
 
 func (m *machine) setAlive(p *peer, now time.Time) {
@@ -431,6 +437,10 @@ func (m *machine) kill(p *peer, why string) {
 func (m *machine) signal(s syscall.Signal, now time.Time) {
 	switch s {
 	case syscall.SIGUSR2:
+		if m.upgrade.Restart && !m.upgrade.Over() && !m.restarted() {
+			m.upgradeDue = true // whoever has sent it cannot send it again
+			return
+		}
 		m.beginUpgrade(0, 0, "", false, false, now)
 		return
 	case syscall.SIGTERM, syscall.SIGINT:
@@ -449,7 +459,7 @@ func (m *machine) signal(s syscall.Signal, now time.Time) {
 		return
 	}
 	switch {
-	case m.active != nil && m.active.ready:
+	case m.active != nil && m.active.ready && !m.active.asked:
 		m.port.signal(m.active.id, s)
 	case !slices.Contains(m.pending, s): // before its handlers are set, a signal would end it
 		m.pending = append(m.pending, s)

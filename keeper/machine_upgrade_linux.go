@@ -76,17 +76,22 @@ func (m *machine) mayHandOver() bool {
 // need not wait for the end of the trial.
 func (m *machine) restarted() bool { return m.upgrade.State == Proving && m.upgrade.Restart }
 
-// restartPossible reports whether a restart that is due can begin.
+// restartPossible reports whether a restart, or an upgrade, that is due can begin.
 func (m *machine) restartPossible() bool {
 	p := m.active
-	return m.restartDue && !m.stopping && !m.replacing && m.standby == nil && (m.upgrade.Over() || m.restarted()) &&
+	return (m.restartDue || m.upgradeDue) && !m.stopping && !m.replacing && m.standby == nil && (m.upgrade.Over() || m.restarted()) &&
 		p != nil && p.ready && !p.lied && !p.exiting && p.killed == ""
 }
 
 // beginRestart begins a restart that is due, unless it has to wait for the end of an upgrade. It must not be
-// forgotten: the worker has told somebody that it will happen.
+// forgotten: the worker has told somebody that it will happen. An upgrade that is due is one by signal, which has met a restart.
 func (m *machine) beginRestart(now time.Time) {
-	if m.restartPossible() {
+	switch {
+	case !m.restartPossible():
+	case m.upgradeDue:
+		m.upgradeDue = false
+		m.beginUpgrade(0, 0, "", false, false, now)
+	default:
 		m.restartDue = false
 		m.beginUpgrade(0, 0, "", false, true, now) // nobody waits for the answer: a failure is logged
 	}
@@ -155,6 +160,7 @@ func (m *machine) onStaying(p *peer, why string, now time.Time) {
 		return
 	}
 	p.asked = false
+	m.signalPending(p)
 	p.endBy, p.endWhy = time.Time{}, ""
 	m.setAlive(p, now)
 	why = "the worker cannot hand over: " + why

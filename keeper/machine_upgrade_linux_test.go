@@ -1,7 +1,10 @@
 package keeper
 
 import (
+	"fmt"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -87,6 +90,40 @@ func TestRestartAfterUpgrade(t *testing.T) {
 	w.pass(time.Hour)
 	if w.m.standby != nil {
 		t.Errorf("restarted in vain: %v", w.lines)
+	}
+}
+
+// Signals that come while a worker hands over are the next one's, or its own if it stays. One for an upgrade that meets a restart is not
+// forgotten.
+func TestSignalsDuringRestart(t *testing.T) {
+	for _, stays := range []bool{false, true} {
+		w := newWorld(t, Config{}, 100)
+		w.ready(1)
+		w.say(1, message{kind: kindRestart, words: []uint64{0, 0}})
+		w.hello(2)
+		w.m.signal(syscall.SIGUSR2, w.now)
+		w.say(2, message{kind: kindPrepared, texts: []string{"fine"}})
+		w.m.signal(syscall.SIGHUP, w.now)
+		if slices.Contains(w.lines, "signal 1 to 1") {
+			t.Error("a worker that hands over is told to reload")
+		}
+		is := 2
+		if stays {
+			is = 1
+			w.say(1, message{kind: kindStaying, texts: []string{"cannot"}})
+			w.die(2, Death{})
+		} else {
+			w.die(1, Death{})
+			w.answer(2)
+			w.say(2, message{kind: kindReady})
+		}
+		if !slices.Contains(w.lines, fmt.Sprint("signal 1 to ", is)) {
+			t.Errorf("stays: %t: worker %d is not told to reload: %v", stays, is, w.lines)
+		}
+		w.pass(0)
+		if p := w.m.standby; p == nil || p.reason != Upgraded || w.m.upgradeDue {
+			t.Errorf("stays: %t: no upgrade, %+v, %v", stays, p, w.lines)
+		}
 	}
 }
 

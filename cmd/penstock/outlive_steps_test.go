@@ -20,39 +20,59 @@ import (
 type steps struct {
 	*kept
 	flows    *flowsOf
-	old, new int // processes
-	file     []byte
-	pipe     *os.File // of the configuration
+	old, new int      // processes
+	held     string   // a file of the configuration, the last one
+	file     []byte   // what it has
+	pipe     *os.File // in its place
 }
 
 // checking begins an upgrade. The new worker waits for its configuration, which comes through a named pipe.
 func checking(t *testing.T, healthyAfter string) *steps {
 	need(t, "mkfifo")
-	text := "reload: {watch: false}\n" + threeListeners + "\nkeeper: {keep-after: 0, max-restart-delay: 100ms, healthy-after: " + healthyAfter + "}\n"
-	s := &steps{kept: &kept{configured: runFile(t, text, speak(t, "one").url())}}
+	dir := shortDir(t)
+	s := &steps{kept: &kept{configured: &configured{dir: dir, file: filepath.Join(dir, "penstock.yaml")}}, held: filepath.Join(dir, "more.yaml"), file: []byte("reload: {watch: false}\n")}
+	s.write(t, threeListeners+"\nkeeper: {keep-after: 0, max-restart-delay: 100ms, healthy-after: "+healthyAfter+"}\n", speak(t, "one").url())
+	if err := os.WriteFile(s.held, s.file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.begin(t, exec.Command(binary, "run", "-c", s.kept.file, "-c", s.held))
 	s.endWorker(t)
 	testwait.Until(t, "the API answers", s.answers)
 	s.flows = threeFlows(s.kept)
 	testwait.Until(t, "there is one worker", func() bool { s.old = s.worker(); return s.old != 0 })
-	var err error
-	if s.file, err = os.ReadFile(s.kept.file); err != nil {
-		t.Fatal(err)
-	}
-	fifo := s.kept.file + ".fifo"
-	if out, err := exec.Command("mkfifo", fifo).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if err := os.Rename(fifo, s.kept.file); err != nil {
-		t.Fatal(err)
-	}
-	if s.pipe, err = os.OpenFile(s.kept.file, os.O_RDWR, 0); err != nil { // so that nobody waits to open it
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.pipe.Close() })
+	s.fifo()
 	s.upgradable()
 	s.signal(syscall.SIGUSR2)
 	s.state("checking")
-	testwait.Until(t, "the new worker is there", func() bool {
+	s.reads()
+	t.Cleanup(func() { // the keeper may be gone
+		sendSignal(s.old, syscall.SIGKILL)
+		sendSignal(s.new, syscall.SIGKILL)
+	})
+	return s
+}
+
+// fifo makes a file of the configuration a named pipe.
+func (s *steps) fifo() {
+	s.t.Helper()
+	fifo := s.held + ".fifo"
+	if out, err := exec.Command("mkfifo", fifo).CombinedOutput(); err != nil {
+		s.t.Fatalf("%v: %s", err, out)
+	}
+	if err := os.Rename(fifo, s.held); err != nil {
+		s.t.Fatal(err)
+	}
+	var err error
+	if s.pipe, err = os.OpenFile(s.held, os.O_RDWR, 0); err != nil { // so that nobody waits to open it
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { s.pipe.Close() })
+}
+
+// reads waits until there is a new worker, and it reads its configuration.
+func (s *steps) reads() {
+	s.t.Helper()
+	testwait.Until(s.t, "the new worker is there", func() bool {
 		for _, pid := range s.children() {
 			if pid != s.old {
 				s.new = pid
@@ -60,12 +80,7 @@ func checking(t *testing.T, healthyAfter string) *steps {
 		}
 		return s.new != 0
 	})
-	testwait.Until(t, "the new worker reads its configuration", func() bool { return s.has(s.new, s.kept.file) > 0 })
-	t.Cleanup(func() { // the keeper may be gone
-		sendSignal(s.old, syscall.SIGKILL)
-		sendSignal(s.new, syscall.SIGKILL)
-	})
-	return s
+	testwait.Until(s.t, "the new worker reads its configuration", func() bool { return s.has(s.new, s.held) > 0 })
 }
 
 // state waits until the keeper has said that the upgrade has reached a state.
@@ -108,10 +123,10 @@ func (s *steps) configuration() {
 
 func (s *steps) restoreFile() {
 	s.t.Helper()
-	if err := os.WriteFile(s.kept.file+".new", s.file, 0o644); err != nil {
+	if err := os.WriteFile(s.held+".new", s.file, 0o644); err != nil {
 		s.t.Fatal(err)
 	}
-	if err := os.Rename(s.kept.file+".new", s.kept.file); err != nil {
+	if err := os.Rename(s.held+".new", s.held); err != nil {
 		s.t.Fatal(err)
 	}
 }

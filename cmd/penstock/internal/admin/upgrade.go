@@ -2,7 +2,6 @@ package admin
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"path/filepath"
 	"sync"
@@ -41,7 +40,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) error {
 		return nil // what is wrong is in the last line
 	}
 	if err == nil {
-		err = errors.New("the daemon hands over")
+		err = api.NewProblem(http.StatusServiceUnavailable, "the daemon hands over, and nothing was changed", "the same request, again")
 	}
 	return err
 }

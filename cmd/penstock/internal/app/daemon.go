@@ -70,8 +70,9 @@ type changing struct {
 
 // stopping is how the daemon ends: the goroutine of the lifecycle begins it, and everybody else waits for it.
 type stopping struct {
-	shutdown   shutdown
-	background background
+	shutdown    shutdown
+	background  background
+	handingOver atomic.Bool // another worker takes over: what this one is asked for now is for that one
 }
 
 // running is the running configuration, which Load returns.
@@ -132,6 +133,8 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	if !k.Before().Started.IsZero() {
 		d.started = d.keeping.Before().Started
 	}
+	d.reloads.asked = k.Before().Reloads
+	d.reloads.asked.Due = k.MissedReload()
 	d.nodeDrain.word = d.keeping.Values.Word("fleet.drained")
 	d.nodeDrain.closed = d.nodeDrain.word.Load() == drainClosed
 	d.fleet = newFleetPart(d, cfg.Node)

@@ -349,6 +349,9 @@ func (l *lifecycle) serve(signals host.Signals) int {
 	l.d.leaveMembers()
 	attack(l)
 	l.d.notifyManager()
+	if l.d.reloads.all().Due {
+		l.reload("the worker before was asked for it while it handed over")
+	}
 	l.d.background.Go(host.LeaveStart)
 	watchdog, err := systemd.Watchdog(func() bool { l.d.engine.Stats(); return true })
 	if err != nil {
@@ -386,7 +389,7 @@ func (l *lifecycle) serve(signals host.Signals) int {
 		case <-l.d.shutdown.requested:
 			return l.drain(nil, signals)
 		case <-handOver:
-			if l.handOver() {
+			if l.handOver(signals) {
 				return cli.ExitOK // the engine keeps its descriptors: closing them would end flows
 			}
 		}

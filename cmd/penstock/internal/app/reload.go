@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
+	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
 	"github.com/penstock/penstock/cmd/penstock/internal/logs"
 	"github.com/penstock/penstock/cmd/penstock/internal/rules"
 	"github.com/penstock/penstock/cmd/penstock/internal/sandboxneeds"
@@ -39,6 +40,21 @@ type reloads struct {
 	good   int64
 	bad    int64
 	failed *api.FailedReload // the last one, if it failed
+	asked  keeping.Reloads   // of all workers
+}
+
+// count counts a reload that was carried out, or is due in the next worker.
+func (r *reloads) count(due bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked = keeping.Reloads{Number: r.asked.Number + 1, Due: due}
+}
+
+// all returns what the next worker is told of reloads.
+func (r *reloads) all() keeping.Reloads {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.asked
 }
 
 func (r *reloads) lastFailed() *api.FailedReload {
@@ -72,6 +88,9 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 		logWarnings(d.log.Logger, warnings)
 		diff = config.Compare(old.Config, cfg)
 		told = d.describeDiff(diff, cfg)
+		if d.handingOver.Load() {
+			return d.leaveReload(by, told), nil
+		}
 		err = d.apply(ctx, cfg)
 	} else if missing := d.sandboxed.MissingFiles(); len(missing) > 0 {
 		err = fmt.Errorf("%w: %w", &needsMore{"the configuration", missing}, err)
@@ -83,6 +102,9 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 		err = withoutReplacement(d.sandboxed.Explain(err))
 	}
 	d.settleRemotes(err)
+	if errors.Is(err, net.ErrClosed) && d.handingOver.Load() { // it was not when this began
+		return d.leaveReload(by, told), nil
+	}
 	if errors.Is(err, net.ErrClosed) { // the engine's answer: nothing is wrong with the configuration
 		d.notifyManager() // which was told that a reload has begun
 		return api.Diff{}, api.NewProblem(http.StatusServiceUnavailable, "this process ends: it hands over to another worker, or drains", "the same request, again")
@@ -92,6 +114,7 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 		d.fleet.changed()
 		d.saveState(savedSources) // the next worker tells, too, that the last reload failed
 	}()
+	d.reloads.count(false) // whatever has become of it, none is due
 	d.reloads.mu.Lock()
 	defer d.reloads.mu.Unlock()
 	if err != nil {
@@ -129,12 +152,25 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 // too, the error says why.
 func (d *daemon) reloadByAnother(ctx context.Context, by string, told api.Diff, why error) (api.Diff, error) {
 	d.notifyManager()
+	d.reloads.count(true) // should this worker die before the other one takes over
+	d.saveState(savedSources)
 	if err := d.replace(ctx, by, why, d.reloadNotReplaced(by)); err != nil {
+		d.reloads.count(false)
+		d.saveState(savedSources)
 		return api.Diff{}, badConfig(err)
 	}
 	told.NewWorker, told.Applied, told.TLSFlows = true, true, d.hooks.TLS.Now()
 	d.log.eventBy(by, slog.LevelInfo, "reload", d.active.Load().Source, "another worker takes over: "+why.Error())
 	return told, nil
+}
+
+// leaveReload leaves a reload to the next worker, because this one hands over.
+func (d *daemon) leaveReload(by string, told api.Diff) api.Diff {
+	d.log.Info("the next worker reloads, because this one hands over", "by", by)
+	d.reloads.count(true)
+	d.saveState(savedSources)
+	told.NewWorker, told.Applied, told.TLSFlows = true, true, d.hooks.TLS.Now()
+	return told
 }
 
 // settleRemotes says what has become of the versions that a reload has taken from registries.

@@ -52,6 +52,9 @@ func (d *daemon) awaitReplacement(ctx context.Context, before uint64) keeper.Upg
 		if begun && (u.State > keeper.Checking || u.Over()) {
 			return u
 		}
+		if d.handingOver.Load() { // to a worker that was asked for before: the keeper starts another one after that
+			return keeper.Upgrade{}
+		}
 		select {
 		case <-tick.C:
 		case <-begins:

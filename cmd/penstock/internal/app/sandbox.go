@@ -184,6 +184,7 @@ func (d *daemon) reloadFailed(by string, problem *api.Problem) {
 	d.reloads.mu.Lock()
 	defer d.reloads.mu.Unlock()
 	d.reloads.bad++
+	d.reloads.asked.Due = false
 	d.keeping.Values.GoOn(reloadsBad, d.reloads.bad)
 	d.reloads.failed = &api.FailedReload{Time: time.Now(), Errors: problem.Errors}
 	for _, e := range problem.Errors {

@@ -16,6 +16,9 @@ func (d *daemon) Upgrade(ctx context.Context, u api.Upgrade, step func(api.Upgra
 	if !k.Present() {
 		return api.NewProblem(http.StatusConflict, "this daemon has no keeper, which could start another worker", "keeper: {} in the configuration, and a restart of the service")
 	}
+	if d.replacing() {
+		return errReplacing()
+	}
 	up, err := k.Upgrade(ctx, u.Binary, u.DryRun, func(up keeper.Upgrade) {
 		if !up.Over() {
 			step(d.upgradeStep(&up))
@@ -26,6 +29,8 @@ func (d *daemon) Upgrade(ctx context.Context, u api.Upgrade, step func(api.Upgra
 		return api.NewProblem(http.StatusConflict, "the keeper is gone, so that nothing could start another worker", "a restart of the service")
 	case err != nil:
 		return err
+	case up.State == keeper.Refused && d.replacing():
+		return errReplacing()
 	case up.State == keeper.Refused || up.State == keeper.RolledBack:
 		d.log.event(slog.LevelWarn, "worker", "daemon", "upgrade refused: "+up.Reason)
 		step(api.UpgradeStep{Step: up.State.String(), Error: up.Reason})
@@ -35,6 +40,16 @@ func (d *daemon) Upgrade(ctx context.Context, u api.Upgrade, step func(api.Upgra
 		step(told)
 	}
 	return nil
+}
+
+// replacing reports whether another worker is about to take over, for a change of the configuration. The keeper starts no other one meanwhile.
+func (d *daemon) replacing() bool {
+	u := d.keeping.LastUpgrade()
+	return d.handingOver.Load() || u.Restart && !u.Over() && u.State < keeper.Proving
+}
+
+func errReplacing() error {
+	return api.NewProblem(http.StatusServiceUnavailable, "another worker takes over just now, and nothing was changed", "the same request, again")
 }
 
 // upgradeStep tells a person what an upgrade does now, and what it ends.

@@ -14,6 +14,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/budget"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
+	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/relay"
 	"github.com/penstock/penstock/relay/hold"
 )
@@ -219,8 +220,10 @@ const lastAnswers = 50 * time.Millisecond
 const lastReload = time.Second
 
 // handOver makes room for another worker: flows and sockets are left to it. It reports false if the flows cannot be
-// handed over, so that they would be lost: then this worker goes on, and the keeper is told.
-func (l *lifecycle) handOver() bool {
+// handed over, so that they would be lost: then this worker goes on, and the keeper is told. Reloads that were asked for meanwhile are
+// the next worker's.
+func (l *lifecycle) handOver(signals host.Signals) bool {
+	l.d.handingOver.Store(true)
 	tls := l.d.hooks.TLS.Now()
 	l.log.Info("handing over to another worker"+tlsEndText(tls), "tls_flows", tls)
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTimeout)
@@ -234,11 +237,20 @@ func (l *lifecycle) handOver() bool {
 	l.d.hooks.TLS.HandingOver(true)
 	if err := l.d.engine.HandOver(ctx); err != nil {
 		l.d.hooks.TLS.HandingOver(false)
+		l.d.handingOver.Store(false)
 		l.d.stay(err)
+		if l.d.reloads.all().Due {
+			l.reload("it was left to another worker")
+		}
 		return false
 	}
 	l.stopScreen()
 	l.d.closeAdmin(lastAnswers)
+	select {
+	case <-signals.Reload:
+		l.d.reloads.count(true)
+	default:
+	}
 	l.d.saveState(allSavedSources)
 	l.d.hooks.Accounting.Close()
 	if err := l.keeping.HandedOver(); err != nil {

@@ -86,12 +86,17 @@ func (f *ClientFlags) explain(err error) string {
 		return f.Admin + ": nothing listens there; is the daemon running, and is that the admin.listen of its configuration (--admin, PENSTOCK_ADMIN)?"
 	case errors.Is(err, context.DeadlineExceeded):
 		return f.Admin + ": no answer for too long; the log of the daemon says whether its worker starts"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case cut(err):
 		return f.Admin + ": the daemon closed the connection before it answered"
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return printable(f.Admin + ": cannot connect: " + dial.Err.Error())
 	}
 	return printable(err.Error())
+}
+
+// cut reports whether the daemon has closed the connection before it answered.
+func cut(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // call calls ask once, with callTimeout.

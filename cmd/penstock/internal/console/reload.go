@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
@@ -14,6 +15,9 @@ type ReloadCmd struct {
 	ClientFlags
 }
 
+// reloadPatience bounds for how long a reload is asked for again that has met a worker that ends.
+const reloadPatience = 5 * time.Second
+
 // Run executes the command. It prints the changes, or every error of the configuration.
 func (c *ReloadCmd) Run(stdout, stderr *os.File) int {
 	return c.run(stderr, func(ctx context.Context, client *api.Client) error {
@@ -22,6 +26,10 @@ func (c *ReloadCmd) Run(stdout, stderr *os.File) int {
 		}
 		// New listeners and the first health checks may take a while, so there is no timeout.
 		diff, err := client.Reload(ctx)
+		for begun := time.Now(); replacing(err) && ctx.Err() == nil && time.Since(begun) < reloadPatience; { // the next worker reloads as well
+			time.Sleep(upgradePoll)
+			diff, err = client.Reload(ctx)
+		}
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -81,16 +82,47 @@ const upgradePoll = 50 * time.Millisecond
 // upgradePatience bounds how long no worker may answer.
 const upgradePatience = 2 * time.Minute
 
-// upgrade asks for an upgrade and waits for its end. It returns the start of the new worker; nil after a
-// dry run. each is called with each step.
-func (c *UpgradeCmd) upgrade(ctx context.Context, client *api.Client, u api.Upgrade, progress *os.File, each func(api.UpgradeStep)) (*api.WorkerStart, error) {
+// upgrade asks for an upgrade and waits for its end, again if it has met a worker that was being replaced for another reason. It returns the
+// start of the new worker; nil after a dry run. each is called with each step.
+func (c *UpgradeCmd) upgrade(ctx context.Context, client *api.Client, u api.Upgrade, progress *os.File, each func(api.UpgradeStep)) (w *api.WorkerStart, err error) {
+	for begun := time.Now(); ; {
+		w, err = c.upgradeOnce(ctx, client, u, progress, each)
+		if !replacing(err) || time.Since(begun) > upgradePatience {
+			return w, err
+		}
+		select {
+		case <-time.After(upgradePoll):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// errNotBegun is the error of an upgrade in whose place another worker has taken over, for another reason.
+var errNotBegun = errors.New("another worker took over, and nothing was changed; allowed: the same request, again")
+
+// replacing reports whether a request has met a worker that was being replaced. Nothing was begun.
+func replacing(err error) bool {
+	var problem *api.Problem
+	return errors.As(err, &problem) && problem.Status == http.StatusServiceUnavailable || cut(err) || errors.Is(err, errNotBegun)
+}
+
+// startsFor returns how often a worker was started for a reason.
+func startsFor(k *api.Keeper, reason string) (n int64) {
+	if k != nil {
+		for _, s := range k.Starts {
+			if s.Reason == reason {
+				n = s.Count
+			}
+		}
+	}
+	return n
+}
+
+func (c *UpgradeCmd) upgradeOnce(ctx context.Context, client *api.Client, u api.Upgrade, progress *os.File, each func(api.UpgradeStep)) (*api.WorkerStart, error) {
 	before, err := call(ctx, client.Status)
 	if err != nil {
 		return nil, err
-	}
-	number := int64(0)
-	if before.Keeper != nil && before.Keeper.Last != nil {
-		number = before.Keeper.Last.Number
 	}
 	tell := func(text string) {
 		if !c.JSON && text != "" {
@@ -113,7 +145,7 @@ func (c *UpgradeCmd) upgrade(ctx context.Context, client *api.Client, u api.Upgr
 	case last.Done:
 		return nil, nil
 	}
-	return c.result(ctx, client, number, tell)
+	return c.result(ctx, client, before.Keeper, tell)
 }
 
 // dryTLS says how many flows an upgrade would end; empty: none.
@@ -135,8 +167,13 @@ func hidden(pid int, file string) bool {
 	return file != "" && here == nil && errors.Is(there, os.ErrNotExist)
 }
 
-// result asks the workers that come after the one with a number how the upgrade has ended.
-func (c *UpgradeCmd) result(ctx context.Context, client *api.Client, number int64, tell func(string)) (*api.WorkerStart, error) {
+// result asks the workers that come after the one of a status how the upgrade has ended.
+func (c *UpgradeCmd) result(ctx context.Context, client *api.Client, before *api.Keeper, tell func(string)) (*api.WorkerStart, error) {
+	number := int64(0)
+	if before != nil && before.Last != nil {
+		number = before.Last.Number
+	}
+	upgrades := startsFor(before, "upgrade")
 	heard := time.Now()
 	watching := false
 	for {
@@ -156,6 +193,10 @@ func (c *UpgradeCmd) result(ctx context.Context, client *api.Client, number int6
 		default:
 			heard = time.Now()
 			switch w := s.Keeper.Last; {
+			case w.Reason == "restart" && startsFor(s.Keeper, "upgrade") > upgrades:
+				return w, nil // the trial was over, and another change has followed
+			case w.Reason == "restart":
+				return nil, errNotBegun
 			case w.Reason == "rollback":
 				return nil, rolledBack{fmt.Sprintf("the new worker failed (%s), and the old binary runs again: %s", w.Cause, outcome(w))}
 			case w.Reason != "upgrade":

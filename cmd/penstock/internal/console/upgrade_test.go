@@ -16,6 +16,8 @@ func keeperAfter(number int64, reason string, healthy bool) *api.Keeper {
 }
 
 func TestUpgrade(t *testing.T) {
+	followed := keeperAfter(3, "restart", true)
+	followed.Starts = append(followed.Starts, api.StartCount{Reason: "upgrade", Count: 1})
 	for _, c := range []struct {
 		name   string
 		args   []string
@@ -24,6 +26,7 @@ func TestUpgrade(t *testing.T) {
 		want   string // part of what is printed
 	}{
 		{"good", nil, []*api.Keeper{keeperAfter(1, "crash", true), keeperAfter(2, "upgrade", false), keeperAfter(2, "upgrade", true)}, exitOK, "upgraded to v2: 812 flows continued, 3 lost, 80ms without traffic (3 unsettled)"},
+		{"followed by another worker", nil, []*api.Keeper{followed}, exitOK, "upgraded to v2"},
 		{"undone", nil, []*api.Keeper{keeperAfter(2, "rollback", true)}, exitRolledBack, "the old binary runs again"},
 		{"undone after a while", nil, []*api.Keeper{keeperAfter(2, "upgrade", false), keeperAfter(3, "rollback", true)}, exitRolledBack, "(signal 9)"},
 		{"refused", []string{"--binary", "/bad"}, nil, exitFailed, "it exited with code 1; nothing was changed"},

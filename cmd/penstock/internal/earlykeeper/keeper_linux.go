@@ -55,7 +55,7 @@ func run(s *Settings, lines *outlet) (code int, err error) {
 		Args:    append([]string{program}, os.Args[1:]...),
 		Env:     slices.DeleteFunc(os.Environ(), notForWorker),
 		Inherit: inherited,
-		Standby: []string{LabelConfig, labelLedger},
+		Standby: []string{LabelConfig, LabelState, labelLedger},
 		// A program that is none of ours does not even connect.
 		ConnectTimeout: min(s.StartTimeout, maxConnectTimeout),
 		ReadyTimeout:   times.ReadyTimeout,

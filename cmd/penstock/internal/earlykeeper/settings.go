@@ -15,6 +15,9 @@ const Variable = "PENSTOCK_KEEPER_SETTINGS"
 // last configuration that was applied.
 const LabelConfig = "config"
 
+// LabelState is the label of the document of what the daemon knows.
+const LabelState = "state"
+
 // LabelAdmin is the beginning of the label of a socket of the admin listener; its address follows.
 const LabelAdmin = "admin "
 

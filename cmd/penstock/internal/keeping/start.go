@@ -1,10 +1,12 @@
 package keeping
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -43,6 +45,7 @@ func Connect(version string) (*Link, error) {
 		}
 	}
 	k.lastConfigs, k.lastConfigErr = previewDocument(k.early, labelConfig)
+	k.state.seen = reloadsBefore(k.early)
 	return k, nil
 }
 
@@ -55,6 +58,18 @@ func previewDocument(items []keeper.Item, label string) ([][]byte, error) {
 		}
 	}
 	return nil, saved.ErrNoDocument
+}
+
+// reloadsBefore returns Reloads.Number of the worker before, which may still run; -1: it is not known, because the keeper is an older one.
+func reloadsBefore(items []keeper.Item) int64 {
+	if !slices.ContainsFunc(items, func(i keeper.Item) bool { return i.Label == labelState && len(i.FDs) > 0 }) {
+		return -1
+	}
+	var before struct{ Reloads Reloads }
+	if texts, err := previewDocument(items, labelState); err == nil {
+		json.Unmarshal(texts[0], &before) // what cannot be read is not the same as what comes: then there is a reload too many
+	}
+	return before.Reloads.Number
 }
 
 // takeItems sorts what has come from the keeper. Its descriptors belong to this process from then on.

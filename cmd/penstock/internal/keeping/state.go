@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/saved"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 )
@@ -18,6 +19,7 @@ import (
 type state struct {
 	file   *saved.Document // nil: nothing is saved, and each worker begins anew
 	before State
+	seen   int64 // Reloads.Number of the worker before when this one began; -1: it is not known
 
 	mu      sync.Mutex // serializes SaveState
 	members json.RawMessage
@@ -27,10 +29,19 @@ type state struct {
 	}
 }
 
-const labelState = "state"
+const labelState = earlykeeper.LabelState
 
 // Before returns what the worker before knew.
 func (s *state) Before() *State { return &s.before }
+
+// MissedReload reports whether the worker before was asked for a reload after this one had read the configuration, or has left one to it.
+func (k *Link) MissedReload() bool {
+	now := k.state.before.Reloads
+	if k.Unplanned() { // the configuration is that of the worker before
+		return now.Due
+	}
+	return !k.First() && k.state.seen >= 0 && now.Number != k.state.seen
+}
 
 // State is the document of what the daemon knows. A version that knows more adds fields, and one
 // that knows less ignores them.
@@ -48,6 +59,19 @@ type Rest struct {
 	Limits  map[string]admit.SavedLimits `json:"limits,omitempty"` // by listener
 	Events  []api.Event                  `json:"events,omitempty"`
 	Failed  *api.FailedReload            `json:"failed_reload,omitempty"` // the last one, if it failed
+	Reloads Reloads                      `json:"reloads"`
+}
+
+// Reloads are those that all workers were asked for. A worker that is to take over reads the configuration while the one before still
+// serves: from then on a reload of that one is missing in it.
+//
+//	the next worker connects ── reads the configuration ── waits ──▶ takes over: the number is another one? it reloads
+//	the worker before             reload (+1)   hands over, reload (+1, due)
+//
+// One for which another worker is to take over is due until that has read the configuration.
+type Reloads struct {
+	Number int64 `json:"number,omitempty"` // that were carried out, or are due
+	Due    bool  `json:"due,omitempty"`    // one is left to the next worker
 }
 
 const stateVersion = 1

@@ -242,9 +242,12 @@ func (k *soak) change(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		act, count := k.reload, &k.reloads
-		if k.rand.IntN(3) == 0 {
-			act, count = k.changeMember, &k.changes
+		var act func() error
+		count := &k.reloads
+		if config := k.fill(); k.rand.IntN(3) > 0 {
+			act = func() error { return k.unlessKilled(func() error { return k.load(config) }) }
+		} else {
+			act, count = func() error { return k.unlessKilled(k.changeListed) }, &k.changes
 		}
 		var err error
 		for end := time.Now().Add(world.Patience); ctx.Err() == nil; wait(ctx, 100*ms) {
@@ -264,9 +267,7 @@ func (k *soak) change(ctx context.Context) {
 	}
 }
 
-// reload has another configuration loaded.
-func (k *soak) reload() error { return k.load(k.fill()) }
-
+// load has another configuration loaded.
 func (k *soak) load(config string) error {
 	file := filepath.Join(k.o.dir, "penstock.yaml")
 	if err := os.WriteFile(file+".new", []byte(config), 0o644); err != nil {
@@ -279,11 +280,11 @@ func (k *soak) load(config string) error {
 	return err
 }
 
-// changeMember adds the API's member, or removes it. A worker that dies forgets the changes of its last second:
-// if one died after the list was read, the list counts no more.
-func (k *soak) changeMember() error {
+// unlessKilled does something to the daemon. If a worker was killed meanwhile, an error is repeated: one that was to take over is gone, and one that
+// dies forgets the changes of its last second.
+func (k *soak) unlessKilled(act func() error) error {
 	start := time.Now()
-	err := k.changeListed()
+	err := act()
 	if err != nil && k.w.Kills.Between(start, time.Time{}, 0) {
 		return errors.Join(admin.ErrNoWorker, err)
 	}

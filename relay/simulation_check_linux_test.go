@@ -117,8 +117,12 @@ func (s *simulation) settle(end bool) {
 		for s.world.InFlight() > 0 {
 			s.world.Deliver(0, 1<<30)
 		}
+		for i := s.world.Connecting(); i > 0; i-- {
+			s.world.Answer(i-1, 0)
+		}
 		s.accept()
 		for _, f := range s.flows {
+			s.resume(f)
 			for side := range f.fd {
 				s.read(f, side, 1<<18)
 				if end {
@@ -141,7 +145,7 @@ func (s *simulation) settle(end bool) {
 func (s *simulation) quiet() {
 	for _, f := range s.flows {
 		for side := range f.half {
-			if h := &f.half[side]; h.got != h.sent && !f.mayReset() {
+			if h := &f.half[side]; h.got != h.sent && !f.mayReset() && f.half[up].sent >= int64(f.plan.sniff) {
 				s.fail("flow %d: of %d bytes that side %d has sent, %d have arrived, and nothing happens any more\n%s", f.id, h.sent, side, h.got, s.describe())
 			}
 		}
@@ -175,7 +179,7 @@ func (s *simulation) progress() string {
 			}
 		}
 	}
-	return fmt.Sprint(s.delivered, n, len(s.accepted), s.core.streams.flows())
+	return fmt.Sprint(s.delivered, n, len(s.accepted), s.attempts, s.world.Connecting(), s.core.streams.flows())
 }
 
 // check checks what must be true at the end, when all peers have ended and read what they got.

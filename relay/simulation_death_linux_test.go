@@ -15,11 +15,11 @@ func TestDeathAtEachCall(t *testing.T) {
 
 func deathAtEachCall(t *testing.T, kind, again int) (places int) {
 	for place := 1; ; place++ {
-		s := newSimulation(false, 0, 0)
+		s := newSimulation(simSettings{})
 		s.process.DieAfter(place)
 		s.diesNext = again
 		for range 3 {
-			s.connect(kind)
+			s.connect(kind, 0)
 			s.turn()
 			s.accept()
 		}

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -26,6 +25,7 @@ type simulation struct {
 	keeper   *simHolder
 	at       [simNetworks]Addr // where the relay listens
 	to       [simNetworks]Addr // where upstreams listen
+	dead     [simNetworks]Addr // where nobody listens
 	upstream [simNetworks]int  // the upstreams' listening sockets
 
 	core    *core
@@ -39,9 +39,11 @@ type simulation struct {
 	delivered int64
 	spliced   int64 // by the relay, and how many flows a process has gone on with, at the end
 	restored  int64
-	after     int           // Keep.After: 0 is at once
-	idle      time.Duration // Timeouts.Idle, and twice Timeouts.HalfClosed; 0: none
-	restoring bool          // the process has not restored all flows yet
+	simSettings
+	attempts  int  // to connect to an upstream
+	refused   bool // connects were, or timed out
+	closing   bool // the engine was closed
+	restoring bool // the process has not restored all flows yet
 	wrong     error
 	scratch   []byte
 }
@@ -52,6 +54,17 @@ const (
 	simUnix
 	simNetworks
 )
+
+// simSettings are those of a run.
+type simSettings struct {
+	slow         bool          // what is sent is in flight for a while
+	after        int           // Keep.After: 0 is at once
+	idle         time.Duration // Timeouts.Idle, and twice Timeouts.HalfClosed; 0: none
+	slowConnects bool          // so are connects
+	backlog      int           // of upstreams; 0: the most
+	limits       bool          // there are other time-outs
+	close        bool          // at the end, the engine is closed
+}
 
 // simFlow is a client, and its upstream once that is known.
 type simFlow struct {
@@ -66,7 +79,13 @@ type simFlow struct {
 	broke    [2]bool // a peer has reset its connection, or closed it before both directions had ended
 	lost     bool    // its process died before it was kept
 	crashed  bool    // its process died too often in its turn
-	timedOut bool
+	timedOut bool    // or had no upstream, or was closed
+
+	plan     simPlan
+	began    time.Duration
+	admitted bool
+	resumed  bool    // it may go on if it is queued
+	inQueue  FlowRef // it is queued
 
 	kept    bool // by the process that runs, or by the one before, as long as flows are restored
 	ref     ref
@@ -85,7 +104,7 @@ func (s *simulation) explains(f *simFlow, c Cause) bool {
 	switch c {
 	case CauseEnd:
 		return f.half[up].ended && f.half[down].ended
-	case CauseClientReset, CauseClientGone:
+	case CauseClientReset:
 		return f.broke[sideClient]
 	case CauseUpstreamReset:
 		return f.broke[sideUpstream]
@@ -96,7 +115,7 @@ func (s *simulation) explains(f *simFlow, c Cause) bool {
 	case CauseHalfClosed:
 		return s.idle > 0 && quiet >= s.idle/2 && (f.half[up].ended || f.half[down].ended)
 	}
-	return false
+	return s.explainsEarly(f, c)
 }
 
 // simHalf is a direction, by the side that sends.
@@ -209,15 +228,16 @@ func (s *simulation) fail(format string, args ...any) {
 }
 
 // newSimulation makes the peers and the first process.
-func newSimulation(slow bool, after int, idle time.Duration) *simulation {
-	s := &simulation{world: simkernel.New(), after: after, idle: idle}
-	s.world.Slow = slow
+func newSimulation(settings simSettings) *simulation {
+	s := &simulation{world: simkernel.New(), simSettings: settings}
+	s.world.Slow = s.slow
 	s.peers = s.world.NewProcess()
 	s.keeper = &simHolder{s: s, process: s.world.NewProcess(), held: make(map[holdKey]hold.Held)}
 	s.at = [simNetworks]Addr{{Network: TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:1000")}, {Network: Unix, Path: "@relay"}}
 	s.to = [simNetworks]Addr{{Network: TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:2000")}, {Network: Unix, Path: "@upstream"}}
+	s.dead = [simNetworks]Addr{{Network: TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:3000")}, {Network: Unix, Path: "@nobody"}}
 	for i, a := range s.to {
-		fd, err := sys.Listen(s.peers, simAddress(a), false, false, 0, func(int) error { return nil })
+		fd, err := sys.Listen(s.peers, simAddress(a), false, false, s.backlog, func(int) error { return nil })
 		if err != nil {
 			panic(err)
 		}
@@ -265,8 +285,8 @@ func (s *simulation) start() {
 	e := &Engine{c}
 	for _, at := range s.at {
 		_, err = e.Listen(at, ListenConfig{
-			Hooks:    Hooks{Admit: s.admit, Upstream: s.choose, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
-			Timeouts: Timeouts{HalfClosed: cmp.Or(s.idle/2, -1), Idle: s.idle, Connect: simForever},
+			Hooks:    Hooks{Admit: s.admit, Sniff: s.sniff, Upstream: s.choose, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
+			Timeouts: s.timeouts(),
 		})
 		if err != nil {
 			s.fail("listen: %v", err)
@@ -291,6 +311,13 @@ func (s *simulation) lives(do func()) (lives bool) {
 	}()
 	do()
 	return true
+}
+
+// call calls do, and begins the next process if this one dies in it.
+func (s *simulation) call(do func()) {
+	if !s.lives(do) {
+		s.begin()
+	}
 }
 
 // died is the end of a process.
@@ -346,14 +373,10 @@ func (s *simulation) drop() {
 		}
 	}
 	s.core = nil
+	for _, f := range s.flows {
+		f.inQueue = FlowRef{}
+	}
 	s.process.Exit()
-}
-
-// admit remembers whose flow it is.
-func (s *simulation) admit(f *Flow) Cause {
-	_, number := s.process.Number(int(f.owner.(*streams).of(f).fd[sideClient]))
-	f.SetValue(number)
-	return CauseNone
 }
 
 func encodeNumber(f *Flow, e *hold.Encoder) { e.Uint(uint64(f.Value().(int))) }
@@ -361,13 +384,6 @@ func encodeNumber(f *Flow, e *hold.Encoder) { e.Uint(uint64(f.Value().(int))) }
 func decodeNumber(f *Flow, d *hold.Decoder) error {
 	f.SetValue(int(d.Uint()))
 	return d.Err()
-}
-
-func (s *simulation) choose(f *Flow, attempt int) *Addr {
-	if attempt > 0 {
-		return nil
-	}
-	return &s.to[simNetwork(s.flowOf(f).unix[sideUpstream])]
 }
 
 func simNetwork(unix bool) int {
@@ -401,7 +417,10 @@ func (s *simulation) done(r *Record) {
 	if !s.explains(f, r.Cause) {
 		s.fail("flow %d ends with %s, %v, which nothing explains:\n%s", f.id, r.Cause, r.Err, s.describe())
 	}
-	f.timedOut = f.timedOut || r.Cause == CauseIdle || r.Cause == CauseHalfClosed
+	switch r.Cause {
+	case CauseIdle, CauseHalfClosed, CauseRefused, CauseNoUpstream, CauseConnectTimeout, CauseQueueTimeout, CauseLife, CauseFirstByte, CauseClientGone, CauseClosed:
+		f.timedOut = true
+	}
 	for h, t := range [2]Transfer{up: r.Up, down: r.Down} {
 		half := &f.half[h]
 		switch {
@@ -413,19 +432,21 @@ func (s *simulation) done(r *Record) {
 	}
 }
 
-// connect begins a client. The networks of both sides are drawn from kind.
-func (s *simulation) connect(kind int) {
+// connect begins a client. The networks of both sides are drawn from kind, and what comes before it relays from plan.
+func (s *simulation) connect(kind, plan int) {
 	if len(s.flows) >= simFlowsMost {
 		return
 	}
-	f := &simFlow{id: byte(len(s.flows) + 1), unix: [2]bool{kind&3 == 1, kind>>2&3 == 1}, fd: [2]int{-1, -1}, movedAt: s.world.Elapsed()}
+	f := &simFlow{id: byte(len(s.flows) + 1), unix: [2]bool{kind&3 == 1, kind>>2&3 == 1}, fd: [2]int{-1, -1}, plan: drawPlan(plan), began: s.world.Elapsed(), movedAt: s.world.Elapsed()}
 	sa := simAddress(s.at[simNetwork(f.unix[sideClient])])
 	fd, e := s.peers.Socket(sa.Family(), false)
 	if e != 0 {
 		s.fail("socket: %v", e)
 		return
 	}
+	s.world.SlowConnects = false
 	s.peers.Connect(fd, sa)
+	s.world.SlowConnects = s.slowConnects
 	if e := sys.SockError(s.peers, fd); e != 0 {
 		s.fail("a client cannot connect: %v", e)
 		return
@@ -455,7 +476,7 @@ func (s *simulation) accept() {
 		case e == sys.EAGAIN:
 			left = append(left, fd)
 		case n == 0 || e != 0: // its client has gone, or its process, which may connect again after an upgrade
-			if s.upgrades == 0 && !slices.ContainsFunc(s.flows, (*simFlow).mayReset) {
+			if s.upgrades == 0 && !s.limits && !slices.ContainsFunc(s.flows, (*simFlow).mayReset) {
 				s.fail("an upstream got no byte: %v", e)
 			}
 			s.peers.Close(fd)

@@ -8,9 +8,9 @@ import (
 // TestSimulateLowWaterMark streams until the source has a low-water mark, which takes more than a schedule does: the timer finds
 // what stays below the mark, and the next process takes the mark away.
 func TestSimulateLowWaterMark(t *testing.T) {
-	s := newSimulation(false, 0, 0)
+	s := newSimulation(simSettings{})
 	defer s.finish()
-	s.connect(0)
+	s.connect(0, 0)
 	s.settle(false)
 	f := s.flows[0]
 	pass := func(n int) {

@@ -97,24 +97,24 @@ func TestSimulateRest(t *testing.T) {
 		{"one side has ended", hour, func(s *simulation, f *simFlow) { s.end(f, sideClient) }, moving, 2, 0},
 		{"no descriptor for a client", hour, func(s *simulation, f *simFlow) {
 			s.process.Fault = failing("accept", sys.EMFILE)
-			s.connect(0)
+			s.connect(0, 0)
 		}, []simkernel.Call{"accept"}, 2, 1},
 		{"no descriptor for an upstream", hour, func(s *simulation, f *simFlow) {
 			s.core.streams.paused.most = hour
 			s.process.Fault = failing("socket", sys.EMFILE)
-			s.connect(0)
+			s.connect(0, 0)
 			s.turn()
-			s.connect(0)
+			s.connect(0, 0)
 		}, []simkernel.Call{"accept", "socket"}, 2, 0},
 		{"a listener fails", hour, func(s *simulation, f *simFlow) {
 			s.process.Fault = failing("accept", sys.EINVAL)
-			s.connect(0)
+			s.connect(0, 0)
 		}, []simkernel.Call{"accept"}, 2, 40},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newSimulation(false, 0, c.idle)
+			s := newSimulation(simSettings{idle: c.idle})
 			defer s.finish()
-			s.connect(0)
+			s.connect(0, 0)
 			s.settle(false)
 			c.setUp(s, s.flows[0])
 			s.rest(100 * time.Millisecond) // what is still to be done

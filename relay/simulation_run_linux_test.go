@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -51,30 +52,30 @@ const (
 	simHeal
 	simHolderFails
 	simSettle
+	simAnswer
+	simResume
 	simKinds
 )
 
-var simNames = [simKinds]string{"turn", "connect", "accept", "send", "read", "end", "close", "reset", "deliver", "sleep", "die", "dieTwice", "kill", "upgrade", "fault", "heal", "holderFails", "settle"}
+var simNames = [simKinds]string{"turn", "connect", "accept", "send", "read", "end", "close", "reset", "deliver", "sleep", "die", "dieTwice", "kill", "upgrade", "fault", "heal", "holderFails", "settle", "answer", "resume"}
 
 // simWeights say how often a step is drawn.
 var simWeights = [simKinds]int{
 	simTurn: 30, simConnect: 5, simAccept: 8, simSend: 18, simRead: 14, simEnd: 3, simClose: 1, simReset: 1, simDeliver: 12, simSleep: 4,
-	simDie: 6, simDieTwice: 1, simKill: 1, simUpgrade: 1, simFault: 4, simHeal: 4, simHolderFails: 1, simSettle: 1,
+	simDie: 6, simDieTwice: 1, simKill: 1, simUpgrade: 1, simFault: 4, simHeal: 4, simHolderFails: 1, simSettle: 1, simAnswer: 6, simResume: 3,
 }
 
 func (x simStep) String() string { return fmt.Sprintf("{%s %d %d}", simNames[x.kind], x.a, x.b) }
 
 // simSchedule is what a seed stands for.
 type simSchedule struct {
-	slow  bool
-	after int
-	idle  time.Duration
+	simSettings
 	steps []simStep
 }
 
 func drawSchedule(seed uint64) simSchedule {
 	r := rand.New(rand.NewPCG(seed, 1))
-	x := simSchedule{slow: r.IntN(2) == 0, after: r.IntN(3)}
+	x := simSchedule{simSettings: simSettings{slow: r.IntN(2) == 0, after: r.IntN(3), slowConnects: r.IntN(3) == 0, backlog: [...]int{0, 0, 0, 1, 2}[r.IntN(5)], limits: r.IntN(4) == 0, close: r.IntN(8) == 0}}
 	sum := 0
 	for _, w := range simWeights {
 		sum += w
@@ -110,7 +111,7 @@ func (s *simulation) do(x simStep) {
 			s.turn()
 		}
 	case simConnect:
-		s.connect(x.a)
+		s.connect(x.a, x.b)
 	case simAccept:
 		s.accept()
 	case simSend:
@@ -134,7 +135,17 @@ func (s *simulation) do(x simStep) {
 			s.world.Deliver(x.a%n, size)
 		}
 	case simSleep:
-		s.world.Sleep(time.Duration(1+x.a%200) * time.Millisecond)
+		if until := s.process.WaitsUntil() - s.world.Elapsed(); x.b%4 == 0 && until > 0 {
+			s.world.Sleep(until) // to the next timer
+		} else {
+			s.world.Sleep(time.Duration(1+x.a%200) * time.Millisecond)
+		}
+	case simAnswer:
+		s.answer(x.a, x.b)
+	case simResume:
+		if f != nil {
+			s.resume(f)
+		}
 	case simDieTwice:
 		s.diesNext = 1 + x.b%12
 		fallthrough
@@ -198,7 +209,7 @@ func simFaults(kind, every int) func(simkernel.Call, int) (int, sys.Errno) {
 
 // run runs a schedule. An error says what was wrong, and after how many steps.
 func (x *simSchedule) run() (at int, s *simulation) {
-	s = newSimulation(x.slow, x.after, x.idle)
+	s = newSimulation(x.simSettings)
 	defer s.finish()
 	for i, step := range x.steps {
 		s.do(step)
@@ -206,6 +217,11 @@ func (x *simSchedule) run() (at int, s *simulation) {
 		if s.wrong != nil {
 			return i, s
 		}
+	}
+	if x.close {
+		s.process.Fault = nil
+		s.closeEngine()
+		return len(x.steps), s
 	}
 	s.settle(false)
 	s.quiet()
@@ -226,7 +242,7 @@ func (x *simSchedule) run() (at int, s *simulation) {
 // shrink removes what a failing schedule does not need to fail.
 func (x *simSchedule) shrink() {
 	fails := func(steps []simStep) bool {
-		y := simSchedule{x.slow, x.after, x.idle, steps}
+		y := simSchedule{x.simSettings, steps}
 		_, s := y.run()
 		return s.wrong != nil
 	}
@@ -243,11 +259,34 @@ func (x *simSchedule) shrink() {
 
 func (x simSchedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "slow %v, after %d, idle %v:", x.slow, x.after, x.idle)
+	fmt.Fprintf(&b, "slow %v, after %d, idle %v", x.slow, x.after, x.idle)
+	for _, o := range x.options() {
+		if n := o.get(); n != 0 {
+			fmt.Fprintf(&b, ", %s %d", o.name, n)
+		}
+	}
+	b.WriteString(":")
 	for _, step := range x.steps {
 		b.WriteString(" " + step.String())
 	}
 	return b.String()
+}
+
+// simOption is a setting that is rarely other than 0.
+type simOption struct {
+	name string
+	get  func() int
+	set  func(n int)
+}
+
+func (x *simSettings) options() []simOption {
+	flag := func(name string, v *bool) simOption {
+		return simOption{name, func() int { return map[bool]int{true: 1}[*v] }, func(n int) { *v = n != 0 }}
+	}
+	number := func(name string, v *int) simOption {
+		return simOption{name, func() int { return *v }, func(n int) { *v = n }}
+	}
+	return []simOption{flag("slowConnects", &x.slowConnects), number("backlog", &x.backlog), flag("limits", &x.limits), flag("close", &x.close)}
 }
 
 // report tells of a schedule that has failed.
@@ -345,19 +384,35 @@ func TestSimulateAgain(t *testing.T) {
 
 // schedulesThatFound are those of seeds that found something, with the fewest steps, and what that was.
 var schedulesThatFound = map[string]string{
-	"slow false, after 2, idle 4s: {connect 53 919} {settle 553 842} {send 288 465} {dieTwice 221 619} {turn 748 242} {turn 835 486} {connect 650 370} {send 288 29} {turn 849 876}": "the loop's count of bytes held in buffers did not know those of an earlier process, and was negative from then on",
+	"slow false, after 2, idle 4s: {connect 53 919} {settle 553 842} {send 288 465} {dieTwice 221 619} {turn 748 242} {turn 835 486} {connect 650 370} {send 288 29} {turn 849 876}":                                                       "the loop's count of bytes held in buffers did not know those of an earlier process, and was negative from then on",
+	"slow true, after 0, idle 4s, backlog 1, limits 1: {connect 0 0} {connect 865 869} {settle 694 686} {send 559 549} {connect 248 313} {send 424 917} {holderFails 546 27} {sleep 67 116} {die 34 578} {deliver 862 613} {turn 729 748}": "a flow whose process died before it had noted the upstream's first bytes timed out, because of Timeouts.FirstByte, though they had been delivered",
 	"slow true, after 0, idle 4s: {connect 171 101}": "between two turns, the turn note named the flow whose timer had come up last",
 }
 
 // parseSchedule is the opposite of [simSchedule.String].
 func parseSchedule(text string) (x simSchedule, err error) {
 	settings, steps, _ := strings.Cut(text, ":")
-	var idle string
-	if _, err := fmt.Sscanf(settings, "slow %t, after %d, idle %s", &x.slow, &x.after, &idle); err != nil {
-		return x, err
-	}
-	if x.idle, err = time.ParseDuration(idle); err != nil {
-		return x, err
+	for i, setting := range strings.Split(settings, ", ") {
+		name, value, _ := strings.Cut(setting, " ")
+		switch options := x.options(); i {
+		case 0:
+			x.slow = value == "true"
+		case 1:
+			x.after, err = strconv.Atoi(value)
+		case 2:
+			x.idle, err = time.ParseDuration(value)
+		default:
+			at := slices.IndexFunc(options, func(o simOption) bool { return o.name == name })
+			var n int
+			if n, err = strconv.Atoi(value); at < 0 {
+				err = fmt.Errorf("no setting %s", name)
+			} else {
+				options[at].set(n)
+			}
+		}
+		if err != nil {
+			return x, err
+		}
 	}
 	for _, step := range strings.FieldsFunc(steps, func(r rune) bool { return r == '{' || r == '}' }) {
 		var name string

@@ -41,7 +41,7 @@ var exceptions = []exception{
 	{where: "internal/testkernel/step_linux.go", what: "unsafe", names: []string{"Pointer"}, why: "wait4(2), 100,000 times in a second"},
 	{where: "internal/testkernel/trace_linux.go", what: "unsafe", names: []string{"Pointer", "Sizeof"}, why: "ptrace(2), PTRACE_GET_SYSCALL_INFO"},
 	{where: "internal/testkernel/trace_linux.go", what: "golang.org/x/sys/unix", why: "the numbers of the system calls that another process makes"},
-	{where: "internal/simkernel", what: "syscall", names: []string{"EBADF", "EEXIST", "ENOENT", "ENOTCONN", "EISCONN", "EALREADY", "EDESTADDRREQ", "EAFNOSUPPORT"}, why: "errors that an engine never gets, unless it is wrong"},
+	{where: "internal/simkernel", what: "syscall", names: []string{"EBADF", "EEXIST", "ENOENT", "ENOTCONN", "EISCONN", "EALREADY", "ETIMEDOUT", "EDESTADDRREQ", "EAFNOSUPPORT"}, why: "errors that an engine never gets, unless it is wrong"},
 	{where: "relay", what: "unsafe", names: []string{"Sizeof"}, why: "the size of a flow is documented, and a test checks it"},
 	{where: "cmd/penstock/internal/host/process_linux.go", what: "syscall",
 		names: []string{"Getrlimit", "Setrlimit", "Rlimit", "RLIMIT_NOFILE", "Getrusage", "Rusage", "RUSAGE_SELF",

@@ -96,6 +96,57 @@ var scripts = map[string]func(t *testing.T, r *kernelRun, a, b int) string{
 	},
 }
 
+// connectScripts are those of connects that wait, or fail.
+var connectScripts = map[string]func(t *testing.T, r *kernelRun, a, b int) string{
+	"nobody listens": func(t *testing.T, r *kernelRun, a, b int) string {
+		r.k.Close(r.listener)
+		fd := r.watchedSocket(t)
+		e := r.k.Connect(fd, &r.at)
+		r.failed(t, fd)
+		return fmt.Sprint(e, r.wait(), r.rest(fd))
+	},
+	"a queue of clients that is full": func(t *testing.T, r *kernelRun, a, b int) string {
+		text := r.k.Listen(r.listener, 1).Error()
+		var last int
+		for range 3 {
+			last = r.watchedSocket(t)
+			text += ", " + r.k.Connect(last, &r.at).Error()
+		}
+		_, received := r.k.Recv(last, make([]byte, 1))
+		_, sent := r.k.Send(last, []byte("x"))
+		text += fmt.Sprintf(", poll %#x, receive %v, send %v, shutdown %v, again %v, error %v", r.k.Poll(last, sys.PollIn|sys.PollOut), received, sent,
+			r.k.ShutdownWrite(last), r.k.Connect(last, &r.at), sys.SockError(r.k, last))
+		r.wait()
+		var from sys.Sockaddr
+		fd, e := r.k.Accept(r.listener, &from)
+		r.must(t, "accept", e)
+		r.everything = append(r.everything, fd)
+		if p, ok := r.k.(*Process); ok {
+			p.w.Answer(0, 0)
+		}
+		var events string
+		testwait.Until(t, "the client is connected", func() bool { events = r.wait(); return events != "errno 0" }) // its SYN is sent again after a second
+		return text + ", then " + events
+	},
+	"a socket that waits is closed": func(t *testing.T, r *kernelRun, a, b int) string {
+		r.k.Listen(r.listener, 1)
+		var last int
+		for range 3 {
+			last = r.socket(t)
+			r.k.Connect(last, &r.at)
+		}
+		text := fmt.Sprint(r.k.Disconnect(last), r.rest(last))
+		return text
+	},
+}
+
+// watchedSocket makes a socket, which is watched and is closed with the others.
+func (r *kernelRun) watchedSocket(t *testing.T) int {
+	fd := r.socket(t)
+	r.must(t, "watch", r.k.EpollAdd(r.epoll, fd, watched, 99))
+	return fd
+}
+
 // unixScripts are those of Unix sockets.
 var unixScripts = map[string]func(t *testing.T, r *kernelRun, a, b int) string{
 	"a full buffer": func(t *testing.T, r *kernelRun, a, b int) string {
@@ -247,6 +298,9 @@ func (r *kernelRun) rest(fd int) string {
 func TestScriptsLikeLinux(t *testing.T) {
 	for name, script := range scripts {
 		t.Run("TCP "+name, func(t *testing.T) { runScript(t, sys.IPv4, script) })
+	}
+	for name, script := range connectScripts {
+		t.Run("connect "+name, func(t *testing.T) { runScript(t, sys.IPv4, script) })
 	}
 	for name, script := range unixScripts {
 		t.Run("Unix "+name, func(t *testing.T) { runScript(t, sys.Unix, script) })

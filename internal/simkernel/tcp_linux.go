@@ -33,7 +33,9 @@ type tcpSocket struct {
 	resetComes          bool // the other end has sent a reset that is in flight
 	queued              bool // in World.inFlight
 
+	choose    func(n int) int
 	listening bool
+	backlog   int
 	clients   []*tcpSocket // that nobody has accepted yet
 }
 
@@ -275,7 +277,7 @@ func (s *tcpSocket) put(p []byte) {
 // shutdown is inet_shutdown.
 func (s *tcpSocket) shutdown(read, write bool) sys.Errno {
 	if s.state == sys.TCPSynSent {
-		return syscall.ENOTCONN
+		return s.disconnect()
 	}
 	s.shutRead = s.shutRead || read
 	s.shutWrite = s.shutWrite || write
@@ -374,22 +376,34 @@ func (s *tcpSocket) connect(sa *sys.Sockaddr, choose func(n int) int) sys.Errno 
 		s.at = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), s.w.freePort())
 	}
 	s.to, s.state, s.active = to, sys.TCPSynSent, true
-	s.shutRead, s.shutWrite = false, false
-	all := s.w.listeners[to]
+	s.shutRead, s.shutWrite, s.err = false, false, 0 // tcp_connect_init
+	s.choose = choose
+	s.w.connecting = append(s.w.connecting, s)
+	if !s.w.SlowConnects {
+		s.meet()
+	}
+	return sys.EINPROGRESS
+}
+
+// meet is what becomes of a SYN. One that meets a full queue is dropped: tcp_conn_request.
+func (s *tcpSocket) meet() {
+	all := s.w.listeners[s.to]
 	if len(all) == 0 {
 		s.reset()
-		return sys.EINPROGRESS
+		return
 	}
-	l := all[choose(len(all))]
+	l := all[s.choose(len(all))]
+	if len(l.clients) > l.backlog {
+		return
+	}
 	c := newTCP(s.w)
-	c.at, c.to, c.state, c.peer = to, s.at, sys.TCPEstablished, s
+	c.at, c.to, c.state, c.peer = s.to, s.at, sys.TCPEstablished, s
 	c.closeResets, c.sendBuffer, c.receiveBuffer, c.lowat, c.options = l.closeResets, l.sendBuffer, l.receiveBuffer, l.lowat, maps.Clone(l.options)
 	s.peer, s.state = c, sys.TCPEstablished
 	s.origin, c.origin = c.number, s.number
 	l.clients = append(l.clients, c)
 	l.wake(wakeRead)
 	s.wake(wakeAll)
-	return sys.EINPROGRESS
 }
 
 func (s *tcpSocket) family() sys.Family { return sys.IPv4 }
@@ -402,7 +416,10 @@ func (s *tcpSocket) bind(sa *sys.Sockaddr) sys.Errno {
 	return 0
 }
 
-func (s *tcpSocket) listen(int) sys.Errno {
+func (s *tcpSocket) listen(backlog int) sys.Errno {
+	if s.backlog = backlog; backlog <= 0 {
+		s.backlog = somaxconn
+	}
 	if !s.listening {
 		s.listening, s.state = true, sys.TCPListen
 		s.w.listeners[s.at] = append(s.w.listeners[s.at], s)

@@ -2,15 +2,22 @@ package simkernel
 
 import (
 	"net/netip"
+	"slices"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 )
 
+// TimedOut is what a connect fails with that nobody answers.
+const TimedOut = syscall.ETIMEDOUT
+
 // World is what all processes share: the clock, the network, and the sockets in it.
 type World struct {
 	// Slow keeps what sockets have sent, and resets, in flight until [World.Deliver]. Otherwise all arrives at once.
 	Slow bool
+	// SlowConnects keeps TCP sockets that connect waiting until [World.Answer]. Otherwise only those wait whose listener's queue is full.
+	SlowConnects bool
 	// SendBuffer and ReceiveBuffer are the sizes of the buffers of new sockets, in bytes. PipeFragment is how many bytes a slot of a
 	// pipe takes at most.
 	SendBuffer, ReceiveBuffer, PipeFragment int
@@ -25,18 +32,19 @@ type World struct {
 	// Limit is how many descriptors a process may have.
 	Limit int
 
-	start     time.Time
-	now       time.Duration
-	listeners map[netip.AddrPort][]*tcpSocket
-	paths     map[string]*unixSocket // Unix sockets that are bound
-	port      uint16
-	grams     map[uint16][]*gram // bound sockets of UDP, by port
-	gramPort  uint16
-	packets   []*packet // of UDP that are in flight
-	unixNames map[string]*gram
-	autobound int
-	sockets   int          // that were made
-	inFlight  []*tcpSocket // those that have something to deliver, the one that began first in front
+	start      time.Time
+	now        time.Duration
+	listeners  map[netip.AddrPort][]*tcpSocket
+	paths      map[string]*unixSocket // Unix sockets that are bound
+	port       uint16
+	grams      map[uint16][]*gram // bound sockets of UDP, by port
+	gramPort   uint16
+	packets    []*packet // of UDP that are in flight
+	unixNames  map[string]*gram
+	autobound  int
+	sockets    int          // that were made
+	connecting []*tcpSocket // those that wait for an answer, and some that do not any more
+	inFlight   []*tcpSocket // those that have something to deliver, the one that began first in front
 }
 
 // New returns a world without processes.
@@ -81,6 +89,27 @@ func (w *World) Deliver(i, most int) {
 		}
 		i--
 	}
+}
+
+// Connecting returns how many TCP sockets wait to be connected.
+func (w *World) Connecting() int {
+	w.connecting = slices.DeleteFunc(w.connecting, func(s *tcpSocket) bool { return s.state != sys.TCPSynSent })
+	return len(w.connecting)
+}
+
+// Answer answers one of them, number i, as its listener does: it is connected, is refused because nobody listens, or waits on
+// because the queue is full. With an error, it fails with that.
+func (w *World) Answer(i int, e sys.Errno) {
+	if w.Connecting() <= i {
+		return
+	}
+	s := w.connecting[i]
+	if e == 0 {
+		s.meet()
+		return
+	}
+	s.reset()
+	s.err = e
 }
 
 // Unaccepted returns the numbers of the clients that nobody has accepted yet at an address: see [Process.Number].

@@ -1,0 +1,169 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/internal/simkernel"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// What comes before a flow relays, in a simulation: it is sniffed, queued, and tries upstreams that nobody listens for.
+
+// simPlan is what a flow does before it relays.
+type simPlan struct {
+	dead   int  // its first attempts are to addresses where nobody listens
+	queued bool // it is queued until it is resumed
+	sniff  int  // how many bytes are to be sniffed
+}
+
+const (
+	simGoodAttempts = 2 // after those that are dead
+	simSniffMost    = 64
+	simPatience     = 3 * time.Second
+	simLife         = 6 * time.Second
+	simFirstByte    = 2 * time.Second
+	simQueued       = 2 * time.Second
+	simConnectMost  = 300 * time.Millisecond
+)
+
+func drawPlan(n int) simPlan {
+	return simPlan{
+		dead:   [...]int{0, 0, 0, 0, 0, 1, 2, attemptsAtOnce + 1}[n%8],
+		queued: n>>3%8 == 1,
+		sniff:  [...]int{0, 0, 0, 0, 0, 0, 1, 40}[n>>6%8],
+	}
+}
+
+// admit remembers whose flow it is.
+func (s *simulation) admit(f *Flow) Cause {
+	_, number := s.process.Number(int(f.owner.(*streams).of(f).fd[sideClient]))
+	f.SetValue(number)
+	x := s.flowOf(f)
+	if x.admitted = true; x.plan.sniff > 0 {
+		if err := f.StartSniff(simSniffMost, simPatience); err != nil {
+			s.fail("sniff: %v", err)
+		}
+	}
+	return CauseNone
+}
+
+// sniff goes on when a flow has enough bytes.
+func (s *simulation) sniff(f *Flow, b []byte, last bool) (int, SniffNext) {
+	x := s.flowOf(f)
+	for i, c := range b {
+		if c != simByte(x.id, sideClient, int64(i)) {
+			s.fail("flow %d: byte %d that is sniffed is not the one that was sent", x.id, i)
+		}
+	}
+	if len(b) < x.plan.sniff {
+		return 0, SniffMore
+	}
+	return 0, SniffDone
+}
+
+func (s *simulation) choose(f *Flow, attempt int) *Addr {
+	x := s.flowOf(f)
+	s.attempts++
+	if x.plan.queued && !x.resumed {
+		if err := f.Queue(); err != nil {
+			s.fail("queue: %v", err)
+		}
+		x.inQueue = f.Ref()
+		return nil
+	}
+	network := simNetwork(x.unix[sideUpstream])
+	switch {
+	case attempt < x.plan.dead:
+		return &s.dead[network]
+	case attempt >= x.plan.dead+simGoodAttempts:
+		return nil
+	}
+	return &s.to[network]
+}
+
+// resume lets a flow that is queued go on.
+func (s *simulation) resume(f *simFlow) {
+	f.resumed = true
+	if f.inQueue != (FlowRef{}) {
+		w := f.inQueue
+		f.inQueue = FlowRef{}
+		s.call(w.Resume)
+	}
+}
+
+// answer answers a connect of the relay.
+func (s *simulation) answer(i, how int) {
+	n := s.world.Connecting()
+	if n == 0 {
+		return
+	}
+	e := [...]sys.Errno{0, 0, 0, 0, sys.ECONNREFUSED, simkernel.TimedOut}[how%6]
+	if e != 0 {
+		s.refused = true
+	}
+	s.world.Answer(i%n, e)
+}
+
+// explainsEarly reports whether what was done to a flow explains a cause that it has before it relays.
+func (s *simulation) explainsEarly(f *simFlow, c Cause) bool {
+	age := s.world.Elapsed() - f.began
+	switch c {
+	case CauseRefused:
+		return f.half[up].sent < int64(f.plan.sniff) || f.plan.sniff > 0 && s.world.Elapsed()-f.began >= simPatience
+	case CauseNoUpstream:
+		return f.plan.dead > attemptsAtOnce || s.refused || s.limits
+	case CauseConnectTimeout:
+		return s.limits && age >= simConnectMost
+	case CauseQueueTimeout:
+		return s.limits && f.plan.queued && age >= simQueued
+	case CauseLife:
+		return s.limits && age >= simLife
+	case CauseFirstByte:
+		return s.limits && age >= simFirstByte && f.half[down].got == 0
+	case CauseClientGone:
+		return f.broke[sideClient] || f.half[up].ended && f.plan.dead > attemptsAtOnce
+	case CauseClosed:
+		return s.closing
+	}
+	return false
+}
+
+// timeouts returns those of the listeners.
+func (s *simulation) timeouts() Timeouts {
+	t := Timeouts{HalfClosed: -1, Connect: simForever, Queue: simForever}
+	if s.idle > 0 {
+		t.Idle, t.HalfClosed = s.idle, s.idle/2
+	}
+	if s.limits {
+		t.Connect, t.Queue, t.Life, t.FirstByte = simConnectMost, simQueued, simLife, simFirstByte
+	}
+	return t
+}
+
+// closeEngine closes the engine, and checks that nothing is left.
+func (s *simulation) closeEngine() {
+	s.closing, s.keeper.fails = true, 0
+	for _, f := range s.flows { // those that wait to be accepted are reset
+		f.lost = f.lost || !f.admitted
+	}
+	s.process.DieAfter(0)
+	e := &Engine{s.core}
+	if err := e.Close(); err != nil {
+		s.fail("close: %v", err)
+	}
+	for _, f := range s.left() {
+		if f.records != 1 && !f.lost {
+			s.fail("flow %d has no record after the engine was closed", f.id)
+		}
+	}
+	s.keeper.closeDropped()
+	if len(s.keeper.held) != 0 || s.process.Open() != 0 {
+		s.fail("%d things are held after the engine was closed, and %d descriptors are open", len(s.keeper.held), s.process.Open())
+	}
+	for _, st := range s.core.streams.all { // whose ledger is gone
+		if st.env.Held != 0 || st.slab.Live != 0 {
+			s.fail("%d bytes of buffers and %d flows are left after the engine was closed", st.env.Held, st.slab.Live)
+		}
+	}
+	s.core = nil
+}

@@ -245,6 +245,9 @@ func (s *streams) goOn(f *streamFlow, r ledger.Record) sys.Errno {
 	if e := r.Errno(); e != 0 {
 		f.err = sys.Errno(e)
 	}
+	if f.firstByte == 0 && f.half[down].In > 0 { // it has come, and the process died before it had noted when
+		f.firstByte = max(1, s.loop.Now-f.start-f.connect)
+	}
 	for side, fd := range f.fd {
 		if fd < 0 {
 			continue

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/penstock/penstock/internal/pump"
@@ -23,10 +24,23 @@ func (s *simulation) look() {
 	if s.core == nil || s.wrong != nil {
 		return
 	}
-	st := s.core.streams.all[0]
+	s.looked.pipes = s.looked.pipes[:0]
+	leased := int64(0)
+	for _, st := range s.core.streams.all {
+		leased += s.lookAt(st)
+	}
+	if got := s.core.streams.pipes.Stats().Leased; got != leased {
+		s.fail("%d pipes are leased, and halves have %d", got, leased)
+	}
+	if taken := s.core.descriptors.taken(); taken < 0 {
+		s.fail("%d descriptors are taken", taken)
+	}
+}
+
+// lookAt looks at a loop's flows, and returns how many pipes they lease.
+func (s *simulation) lookAt(st *streams) (leased int64) {
 	k := st.keep
-	pipes := make(map[uint32]uint32)
-	var leased, kept int64
+	var kept int64
 	st.slab.Each(func(f *streamFlow) {
 		for h := range f.half {
 			half := &f.half[h]
@@ -38,7 +52,7 @@ func (s *simulation) look() {
 			}
 		}
 		if x := s.flowOf(&f.Flow); x != nil {
-			x.kept, x.ref = f.kept, f.ref()
+			x.kept, x.ref, x.loop = f.kept, f.ref(), st.loop.Index
 			if n := f.half[up].In + f.half[up].Out + f.half[down].In + f.half[down].Out; n != x.moved {
 				x.moved, x.movedAt = n, s.world.Elapsed()
 			}
@@ -82,22 +96,17 @@ func (s *simulation) look() {
 				s.fail("the record in slot %d says a block of %d bytes and pipe %d, and the half holds %d bytes, of them %d in a pipe", f.slot, n, rec.Pipe(), half.Held(), piped)
 			}
 			if p := rec.Pipe(); p != 0 {
-				if other, taken := pipes[p]; taken {
-					s.fail("slots %d and %d name pipe %d", f.slot, other, p)
+				if slices.Contains(s.looked.pipes, p) {
+					s.fail("slot %d and another name pipe %d", f.slot, p)
 				}
-				pipes[p] = f.slot
+				s.looked.pipes = append(s.looked.pipes, p)
 			}
 		}
 	})
 	if st.loopStats.Kept != kept {
 		s.fail("%d flows are kept, and %d are counted", kept, st.loopStats.Kept)
 	}
-	if got := s.core.streams.pipes.Stats().Leased; got != leased {
-		s.fail("%d pipes are leased, and halves have %d", got, leased)
-	}
-	if taken := s.core.descriptors.taken(); taken < 0 {
-		s.fail("%d descriptors are taken", taken)
-	}
+	return leased
 }
 
 // settle lets all happen that is under way, until nothing does any more. Peers read what comes, and if end is set they end what they
@@ -201,16 +210,56 @@ func (s *simulation) check() {
 			}
 		}
 	}
-	st, c := s.core.streams.all[0], s.core
-	stats := st.loopStats
-	s.spliced, s.restored = stats.BytesSpliced, stats.Restored
-	switch {
-	case c.streams.flows() != 0:
+	c, sockets := s.core, 0
+	if c.streams.flows() != 0 {
 		s.fail("%d flows are left\n%s", c.streams.flows(), s.describe())
+	}
+	if n := c.streams.pipes.Stats().Leased; n != 0 {
+		s.fail("%d pipes are leased at the end", n)
+	}
+	var sum simCounts
+	ahead := int64(0)
+	for _, st := range c.streams.all {
+		s.checkLoop(st)
+		sum.read += st.loopStats.BytesRead
+		sum.written += st.loopStats.BytesWritten
+		sum.spliced += st.loopStats.BytesSpliced
+		s.restored += st.loopStats.Restored
+		ahead += st.descriptors.ahead
+	}
+	s.spliced = sum.spliced
+	if sum != s.recorded && !slices.ContainsFunc(s.flows, func(f *simFlow) bool { return f.lost || f.crashed }) {
+		s.fail("the loops have counted %+v, and records say %+v", sum, s.recorded)
+	}
+	for l := range c.listeners {
+		sockets += len(l.sockets())
+	}
+	held := make(map[holdKind]int64)
+	for key := range s.keeper.held {
+		held[kindOf(key)]++
+	}
+	if held[holdFlow] != 0 || held[holdPipe] != c.streams.pipes.Stats().Open || held[holdListener] != int64(sockets) || held[holdLedger] != int64(len(c.loops)) {
+		s.fail("by kind, this is held at the end: %v; %d pipes are open, and %d sockets of listeners", held, c.streams.pipes.Stats().Open, sockets)
+	}
+	if len(s.accepted) > 0 {
+		s.fail("%d connections of upstreams are nobody's at the end", len(s.accepted))
+	}
+	// An epoll instance and an eventfd for each loop, the listeners, and the pipes that rest.
+	if open, want := s.process.Open(), 2*len(c.loops)+sockets+2*int(c.streams.pipes.Stats().Open); open != want {
+		s.fail("%d descriptors are open at the end, rather than %d", open, want)
+	}
+	promised := c.descriptors.promised()
+	if taken := c.descriptors.taken() - 2*c.streams.pipes.Stats().Open - ahead; taken != 0 || promised != ahead {
+		s.fail("%d descriptors are taken, and %d promised, at the end; %d ahead", taken, promised, ahead)
+	}
+}
+
+// checkLoop checks what must be true of a loop at the end.
+func (s *simulation) checkLoop(st *streams) {
+	stats := st.loopStats
+	switch {
 	case stats.Kept != 0:
 		s.fail("%d flows are kept at the end", stats.Kept)
-	case c.streams.pipes.Stats().Leased != 0:
-		s.fail("%d pipes are leased at the end", c.streams.pipes.Stats().Leased)
 	case st.env.Held != 0:
 		s.fail("%d bytes of buffers are held at the end", st.env.Held)
 	case stats.BytesRead != stats.BytesWritten+stats.BytesDropped:
@@ -227,24 +276,6 @@ func (s *simulation) check() {
 	}
 	for slot := range st.keep.ledger.All() {
 		s.fail("slot %d has a record at the end", slot)
-	}
-	held := make(map[holdKind]int64)
-	for key := range s.keeper.held {
-		held[kindOf(key)]++
-	}
-	if held[holdFlow] != 0 || held[holdPipe] != c.streams.pipes.Stats().Open || held[holdListener] != simNetworks || held[holdLedger] != 1 {
-		s.fail("by kind, this is held at the end: %v; %d pipes are open", held, c.streams.pipes.Stats().Open)
-	}
-	if len(s.accepted) > 0 {
-		s.fail("%d connections of upstreams are nobody's at the end", len(s.accepted))
-	}
-	// An epoll instance, an eventfd, the listeners, and the pipes that rest.
-	if open, want := s.process.Open(), 2+simNetworks+2*int(c.streams.pipes.Stats().Open); open != want {
-		s.fail("%d descriptors are open at the end, rather than %d", open, want)
-	}
-	promised := c.descriptors.promised()
-	if taken := c.descriptors.taken() - 2*c.streams.pipes.Stats().Open - st.descriptors.ahead; taken != 0 || promised != st.descriptors.ahead {
-		s.fail("%d descriptors are taken, and %d promised, at the end; %d ahead", taken, promised, st.descriptors.ahead)
 	}
 }
 
@@ -276,9 +307,15 @@ func (s *simulation) describe() (text string) {
 	if s.core == nil {
 		return text
 	}
-	st := s.core.streams.all[0]
+	for _, st := range s.core.streams.all {
+		text += s.describeLoop(st)
+	}
+	return text + fmt.Sprintf("%d deaths, %d upgrades, time %v, the loops wait until %v\n", s.deaths, s.upgrades, s.world.Elapsed(), s.process.WaitsUntil())
+}
+
+func (s *simulation) describeLoop(st *streams) (text string) {
 	st.slab.Each(func(f *streamFlow) {
-		text += fmt.Sprintf("slot %d, client %s: state %d, waits %v, kept %v, cause %s, %v, odd %v\n", f.slot, f.peer, f.state, f.wait, f.kept, f.cause, f.err, f.odd)
+		text += fmt.Sprintf("loop %d, slot %d, client %s: state %d, waits %v, kept %v, cause %s, %v, odd %v\n", st.loop.Index, f.slot, f.peer, f.state, f.wait, f.kept, f.cause, f.err, f.odd)
 		for h := range f.half {
 			text += fmt.Sprintf("  half %d: %d in, %d out, %d held\n", h, f.half[h].In, f.half[h].Out, f.half[h].Held())
 		}
@@ -290,5 +327,5 @@ func (s *simulation) describe() (text string) {
 			}
 		}
 	})
-	return text + fmt.Sprintf("%d deaths, %d upgrades, time %v, the loop waits until %v\n", s.deaths, s.upgrades, s.world.Elapsed(), s.process.WaitsUntil())
+	return text
 }

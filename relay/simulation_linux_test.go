@@ -40,6 +40,9 @@ type simulation struct {
 	spliced   int64 // by the relay, and how many flows a process has gone on with, at the end
 	restored  int64
 	simSettings
+	processes int
+	recorded  simCounts // by all records
+	looked    struct{ pipes []uint32 }
 	attempts  int  // to connect to an upstream
 	refused   bool // connects were, or timed out
 	closing   bool // the engine was closed
@@ -63,8 +66,13 @@ type simSettings struct {
 	slowConnects bool          // so are connects
 	backlog      int           // of upstreams; 0: the most
 	limits       bool          // there are other time-outs
+	loops        int           // 0: one
+	changes      bool          // the next process has another number of them
 	close        bool          // at the end, the engine is closed
 }
+
+// simCounts count bytes.
+type simCounts struct{ read, written, spliced int64 }
 
 // simFlow is a client, and its upstream once that is known.
 type simFlow struct {
@@ -89,6 +97,7 @@ type simFlow struct {
 
 	kept    bool // by the process that runs, or by the one before, as long as flows are restored
 	ref     ref
+	loop    int
 	moved   int64         // bytes, by all processes
 	movedAt time.Duration // when that changed last
 }
@@ -272,7 +281,12 @@ func (s *simulation) start() {
 	if s.after > 0 {
 		keep.After = simAfter
 	}
-	c, err := newCore(Config{Loops: 1, Keep: keep, MaxPipes: 4, PipeSize: 64 << 10, LowWaterMark: 20_000}, s.process)
+	s.processes++
+	loops := max(1, s.loops)
+	if s.changes && s.processes%2 == 0 {
+		loops = loops%3 + 1
+	}
+	c, err := newCore(Config{Loops: loops, Keep: keep, MaxPipes: 4, PipeSize: 64 << 10, LowWaterMark: 20_000}, s.process)
 	if err != nil {
 		s.fail("new engine: %v", err)
 		return
@@ -329,17 +343,20 @@ func (s *simulation) died() {
 		}
 	}
 	if s.core != nil && len(s.core.streams.all) > 0 {
-		st := s.core.streams.all[0]
-		st.slab.Each(func(f *streamFlow) {
-			if x := s.flowOf(&f.Flow); x != nil {
-				x.kept = f.kept && st.record(f).Generation() == f.gen // or it has ended, and its record is not handed out
-				x.ref = f.ref()
-			}
-		})
-		note := st.keep.turn.Note()
-		for _, f := range s.flows {
-			if f.kept && f.ref == (ref{Slot: note.Slot, Gen: note.Generation}) && st.keep.ledger.Record(note.Slot).Crashes()+1 >= crashesMost {
-				f.crashed = true
+		for _, st := range s.core.streams.all {
+			st.slab.Each(func(f *streamFlow) {
+				if x := s.flowOf(&f.Flow); x != nil {
+					x.kept = f.kept && st.record(f).Generation() == f.gen // or it has ended, and its record is not handed out
+					x.ref, x.loop = f.ref(), st.loop.Index
+				}
+			})
+		}
+		for i, st := range s.core.streams.all {
+			note := st.keep.turn.Note()
+			for _, f := range s.flows {
+				if f.kept && f.loop == i && f.ref == (ref{Slot: note.Slot, Gen: note.Generation}) && st.keep.ledger.Record(note.Slot).Crashes()+1 >= crashesMost {
+					f.crashed = true
+				}
 			}
 		}
 	}
@@ -421,8 +438,12 @@ func (s *simulation) done(r *Record) {
 	case CauseIdle, CauseHalfClosed, CauseRefused, CauseNoUpstream, CauseConnectTimeout, CauseQueueTimeout, CauseLife, CauseFirstByte, CauseClientGone, CauseClosed:
 		f.timedOut = true
 	}
+	s.checkRecord(f, r)
 	for h, t := range [2]Transfer{up: r.Up, down: r.Down} {
 		half := &f.half[h]
+		s.recorded.read += t.Read
+		s.recorded.written += t.Written
+		s.recorded.spliced += t.Spliced
 		switch {
 		case r.Cause == CauseEnd && t.Written != half.sent:
 			s.fail("flow %d has ended well, and says %d bytes of direction %d, of which %d were sent", f.id, t.Written, h, half.sent)
@@ -444,7 +465,7 @@ func (s *simulation) connect(kind, plan int) {
 		s.fail("socket: %v", e)
 		return
 	}
-	s.world.SlowConnects = false
+	s.world.SlowConnects, s.peers.Choose = false, func(n int) int { return kind >> 4 % n }
 	s.peers.Connect(fd, sa)
 	s.world.SlowConnects = s.slowConnects
 	if e := sys.SockError(s.peers, fd); e != 0 {
@@ -602,12 +623,20 @@ func (s *simulation) close(f *simFlow, side int, reset bool) {
 	f.fd[side] = -1
 }
 
-// turn is one turn of the loop. Time passes only if it has nothing to do.
+// turn is one turn of each loop.
 func (s *simulation) turn() {
-	if !s.lives(func() { s.stepper.Turn(s.core.loops[0]) }) {
+	for i := range s.core.loops {
+		s.turnLoop(i)
+	}
+}
+
+// turnLoop is one turn of a loop.
+func (s *simulation) turnLoop(i int) {
+	i %= len(s.core.loops)
+	if !s.lives(func() { s.stepper.Turn(s.core.loops[i]) }) {
 		s.begin()
-	} else if note := s.core.streams.all[0].keep.turn.Note(); note.Generation != 0 {
-		s.fail("between two turns, the note names slot %d", note.Slot)
+	} else if note := s.core.streams.all[i].keep.turn.Note(); note.Generation != 0 {
+		s.fail("between two turns, the note of loop %d names slot %d", i, note.Slot)
 	}
 	s.look()
 }

@@ -75,7 +75,8 @@ type simSchedule struct {
 
 func drawSchedule(seed uint64) simSchedule {
 	r := rand.New(rand.NewPCG(seed, 1))
-	x := simSchedule{simSettings: simSettings{slow: r.IntN(2) == 0, after: r.IntN(3), slowConnects: r.IntN(3) == 0, backlog: [...]int{0, 0, 0, 1, 2}[r.IntN(5)], limits: r.IntN(4) == 0, close: r.IntN(8) == 0}}
+	x := simSchedule{simSettings: simSettings{slow: r.IntN(2) == 0, after: r.IntN(3), slowConnects: r.IntN(3) == 0, backlog: [...]int{0, 0, 0, 1, 2}[r.IntN(5)], limits: r.IntN(4) == 0, close: r.IntN(8) == 0,
+		loops: [...]int{0, 0, 2, 3}[r.IntN(4)], changes: r.IntN(4) == 0}}
 	sum := 0
 	for _, w := range simWeights {
 		sum += w
@@ -108,7 +109,7 @@ func (s *simulation) do(x simStep) {
 	switch x.kind {
 	case simTurn:
 		for range 1 + x.a%3 {
-			s.turn()
+			s.turnLoop(x.b)
 		}
 	case simConnect:
 		s.connect(x.a, x.b)
@@ -286,7 +287,7 @@ func (x *simSettings) options() []simOption {
 	number := func(name string, v *int) simOption {
 		return simOption{name, func() int { return *v }, func(n int) { *v = n }}
 	}
-	return []simOption{flag("slowConnects", &x.slowConnects), number("backlog", &x.backlog), flag("limits", &x.limits), flag("close", &x.close)}
+	return []simOption{flag("slowConnects", &x.slowConnects), number("backlog", &x.backlog), number("loops", &x.loops), flag("changes", &x.changes), flag("limits", &x.limits), flag("close", &x.close)}
 }
 
 // report tells of a schedule that has failed.

@@ -11,6 +11,8 @@ import (
 type epoll struct {
 	watches map[watchKey]*watch
 	ready   []*watch
+	until   time.Duration // when the process has said last that it waits no longer; negative: never
+	sleeps  bool          // it waits, and nothing has woken it since
 }
 
 // watchKey is what an instance knows a file by: a descriptor may be another file's before the first has gone from the instance.
@@ -29,6 +31,7 @@ type watch struct {
 }
 
 func (w *watch) makeReady() {
+	w.epoll.sleeps = false
 	if !w.ready {
 		w.ready = true
 		w.epoll.ready = append(w.epoll.ready, w)
@@ -185,19 +188,22 @@ func (p *Process) EpollDel(ep, fd int) sys.Errno {
 
 // EpollWait implements [sys.Kernel], but does not wait: see [Process.WaitsUntil].
 func (p *Process) EpollWait(ep int, evs []sys.Event, timeout time.Duration) (int, sys.Errno) {
-	p.until = -1
+	e := p.file(ep)
+	if e == nil || e.epoll == nil {
+		return 0, syscall.EBADF
+	}
+	p.w.now += time.Microsecond // a turn takes time
+	e.epoll.until = -1
 	if timeout >= 0 {
-		p.until = p.w.now + timeout
+		e.epoll.until = p.w.now + timeout
 	}
 	most, err := p.begin("epoll-wait", len(evs))
 	if err != 0 {
 		return 0, err
 	}
-	e := p.file(ep)
-	if e == nil || e.epoll == nil {
-		return 0, syscall.EBADF
-	}
-	return e.epoll.wait(evs[:max(1, most)]), 0
+	n := e.epoll.wait(evs[:max(1, most)])
+	e.epoll.sleeps = n == 0 && timeout != 0
+	return n, 0
 }
 
 // EpollWaitRaw implements [sys.Kernel].

@@ -29,11 +29,17 @@ func (f *file) poll() uint32 {
 	return 0
 }
 
+// wake is __wake_up_common with ep_poll_callback: of the instances that watch it exclusively, those before the first in which somebody
+// waits are told, and that one.
 func (f *file) wake(key uint32) {
+	enough := false
 	for _, w := range f.watched {
-		if key == wakeAll || key&(w.events|sys.Err|sys.Hup) != 0 {
-			w.makeReady()
+		exclusive := w.events&sys.Exclusive != 0
+		if key != wakeAll && key&(w.events|sys.Err|sys.Hup) == 0 || exclusive && enough {
+			continue
 		}
+		enough = enough || exclusive && key != wakeAll && w.epoll.sleeps
+		w.makeReady()
 	}
 }
 

@@ -24,7 +24,6 @@ type Process struct {
 	open  int
 	calls int
 	dies  int // the number of half calls until the process dies; 0: it does not
-	until time.Duration
 }
 
 // Call is a kind of system call.
@@ -46,8 +45,17 @@ func (p *Process) Calls() int { return p.calls }
 // Open returns how many descriptors the process has.
 func (p *Process) Open() int { return p.open }
 
-// WaitsUntil returns until when the process has said last that it waits, since [New]; negative: for ever.
-func (p *Process) WaitsUntil() time.Duration { return p.until }
+// WaitsUntil returns until when the process has said last that it waits, since [New], with that of its epoll instances that is over
+// first; negative: for ever.
+func (p *Process) WaitsUntil() time.Duration {
+	until := time.Duration(-1)
+	for _, f := range p.files {
+		if f != nil && f.epoll != nil && f.epoll.until >= 0 && (until < 0 || f.epoll.until < until) {
+			until = f.epoll.until
+		}
+	}
+	return until
+}
 
 // Exit closes all descriptors, as the end of a process does.
 func (p *Process) Exit() {

@@ -24,6 +24,14 @@ import (
 // silently become a second run of the plain tests.
 const WantRace = "PENSTOCK_WANT_RACE"
 
+// OneGoroutine skips a long test under the race detector, which finds nothing in what one goroutine does.
+func OneGoroutine(tb testing.TB) {
+	tb.Helper()
+	if RaceEnabled {
+		tb.Skip("one goroutine does all of it, and the race detector finds nothing")
+	}
+}
+
 // Main runs the tests of a package and ends the process. It belongs in TestMain and does not
 // return.
 //

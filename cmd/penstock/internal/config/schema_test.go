@@ -11,6 +11,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // compiled is the schema as another program sees it.
@@ -127,6 +129,7 @@ func TestSchema(t *testing.T) {
 
 // One value at a time: reader and schema agree on what is right and what is not.
 func TestSchemaAgrees(t *testing.T) {
+	testnet.OneGoroutine(t)
 	s := compiled(t)
 	values := []string{
 		"0", "1", "-1", "5", "64", "100", "204", "70000", "5000000000", "0.5", "1.5", "-0.1", "true", "false", "~", "[]", "{}", "[1]", "{a: b}",

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // write makes files in a new folder, which becomes the working directory.
@@ -357,6 +358,7 @@ func TestWritten(t *testing.T) {
 // Few bytes of a file must not take minutes or gigabytes: variables, aliases of long values, and
 // merge keys are bounded.
 func TestComposeBombs(t *testing.T) {
+	testnet.OneGoroutine(t)
 	value := strings.Repeat("a", 60_000)
 	bombs := map[string]struct{ text, want string }{
 		"many variables": {"x-v: [" + strings.Repeat("'${V:-b}',", 200_000) + "]\n" + minimal, "too many values have variables"},

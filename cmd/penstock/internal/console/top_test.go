@@ -12,6 +12,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // view is a model that no daemon answers: what it asks for is not asked.
@@ -129,6 +130,7 @@ var sizes = [][2]int{{80, 24}, {120, 40}, {40, 24}, {40, 10}, {300, 100}, {20, 5
 // Whatever the daemon says and whichever keys are pressed, the screen is filled
 // and nothing is wider than it.
 func TestScreenFits(t *testing.T) {
+	testnet.OneGoroutine(t)
 	failing := newDaemon()
 	failing.status.State = ""
 	for name, prepare := range map[string]func(view) view{

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -71,19 +72,27 @@ func (s *streams) listen(p *streamPort) {
 	p.number = s.loop.AddSource(p)
 	s.ports = append(s.ports, p)
 	if s.pause.until == 0 {
-		s.watchPort(p)
+		s.watched(s.watchPort(p))
 	}
 }
 
-func (s *streams) watchPort(p *streamPort) {
+// watched pauses the ports if one of them cannot be watched, because the kernel has no memory for it: they are tried again.
+func (s *streams) watched(e sys.Errno) {
+	if e != 0 {
+		s.loopStats.AcceptPauses++
+		s.pausePorts(false)
+	}
+}
+
+func (s *streams) watchPort(p *streamPort) sys.Errno {
 	if s.handing {
-		return
+		return 0
 	}
 	events := uint32(sys.In)
 	if p.shared != nil {
 		events |= sys.Exclusive | sys.Edge // once, to one of the loops: see serve
 	}
-	s.loop.Watch(p.fd, events, loop.SourceToken(p.number))
+	return s.loop.Watch(p.fd, events, loop.SourceToken(p.number))
 }
 
 // stopAccepting leaves clients in the queues of the listeners, for the next process.
@@ -100,9 +109,11 @@ func (s *streams) stopAccepting() {
 func (s *streams) startAccepting() {
 	s.handing = false
 	if s.pause.until == 0 {
+		e := sys.Errno(0)
 		for _, p := range s.ports {
-			s.watchPort(p)
+			e = cmp.Or(e, s.watchPort(p))
 		}
+		s.watched(e)
 	}
 }
 

@@ -1,6 +1,11 @@
 package relay
 
-import "github.com/penstock/penstock/internal/loop"
+import (
+	"cmp"
+
+	"github.com/penstock/penstock/internal/loop"
+	"github.com/penstock/penstock/internal/sys"
+)
 
 // A loop pauses, and accepts no clients, while descriptors or memory are missing: they wait in the accept queue. It says so in
 // loopCounters.AcceptPauses and stats.Engine.LoopsPaused.
@@ -55,9 +60,11 @@ func (s *streams) watchPorts() {
 		s.share.paused.budget.Add(-1)
 	}
 	s.pause.first++
+	e := sys.Errno(0)
 	for i := range s.ports {
-		s.watchPort(s.ports[(i+s.pause.first)%len(s.ports)])
+		e = cmp.Or(e, s.watchPort(s.ports[(i+s.pause.first)%len(s.ports)]))
 	}
+	s.watched(e)
 }
 
 // endPauses makes the loops that share one table of descriptors accept again.

@@ -53,6 +53,7 @@ func (s *simulation) lookAt(st *streams) (leased int64) {
 		}
 		if x := s.flowOf(&f.Flow); x != nil {
 			x.kept, x.ref, x.loop = f.kept, f.ref(), st.loop.Index
+			x.timedOut = x.timedOut || s.scarce && (f.cause == CauseClientFailed || f.cause == CauseUpstreamFailed)
 			if n := f.half[up].In + f.half[up].Out + f.half[down].In + f.half[down].Out; n != x.moved {
 				x.moved, x.movedAt = n, s.world.Elapsed()
 			}
@@ -112,7 +113,7 @@ func (s *simulation) lookAt(st *streams) (leased int64) {
 // settle lets all happen that is under way, until nothing does any more. Peers read what comes, and if end is set they end what they
 // send.
 func (s *simulation) settle(end bool) {
-	s.process.Fault = nil
+	s.process.Fault, s.faults = nil, nil
 	s.process.DieAfter(0)
 	s.keeper.fails = 0
 	still := 0

@@ -41,7 +41,9 @@ type simulation struct {
 	restored  int64
 	simSettings
 	processes int
-	recorded  simCounts // by all records
+	faults    func(simkernel.Call, int) (int, sys.Errno) // of the next process, while it restores
+	scarce    bool                                       // the kernel had no descriptors or memory at times
+	recorded  simCounts                                  // by all records
 	looked    struct{ pipes []uint32 }
 	attempts  int  // to connect to an upstream
 	refused   bool // connects were, or timed out
@@ -118,7 +120,9 @@ func (s *simulation) explains(f *simFlow, c Cause) bool {
 	case CauseUpstreamReset:
 		return f.broke[sideUpstream]
 	case CauseCrashed:
-		return f.lost || f.crashed
+		return f.lost || f.crashed || s.scarce
+	case CauseNoDescriptors, CauseClientFailed, CauseUpstreamFailed:
+		return s.scarce
 	case CauseIdle:
 		return s.idle > 0 && quiet >= s.idle
 	case CauseHalfClosed:
@@ -297,6 +301,7 @@ func (s *simulation) start() {
 	c.streams.pipes.Keep()
 	s.stepper = loop.NewStepper(c.loops, func() { close(c.done) })
 	e := &Engine{c}
+	defer func() { s.process.Fault = s.faults }()
 	for _, at := range s.at {
 		_, err = e.Listen(at, ListenConfig{
 			Hooks:    Hooks{Admit: s.admit, Sniff: s.sniff, Upstream: s.choose, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
@@ -424,6 +429,13 @@ func (s *simulation) flowNumber(value any) *simFlow {
 
 func (s *simulation) done(r *Record) {
 	f := s.flowNumber(r.Value)
+	if f == nil && r.Cause == CauseNoDescriptors { // it was not even admitted
+		for _, x := range s.left() {
+			if !x.admitted && !x.lost && r.Listener.Addr() == s.at[simNetwork(x.unix[sideClient])] {
+				f = x
+			}
+		}
+	}
 	if f == nil {
 		s.fail("the record of a flow of %s, which is no client", r.Peer)
 		return
@@ -435,7 +447,8 @@ func (s *simulation) done(r *Record) {
 		s.fail("flow %d ends with %s, %v, which nothing explains:\n%s", f.id, r.Cause, r.Err, s.describe())
 	}
 	switch r.Cause {
-	case CauseIdle, CauseHalfClosed, CauseRefused, CauseNoUpstream, CauseConnectTimeout, CauseQueueTimeout, CauseLife, CauseFirstByte, CauseClientGone, CauseClosed:
+	case CauseIdle, CauseHalfClosed, CauseRefused, CauseNoUpstream, CauseConnectTimeout, CauseQueueTimeout, CauseLife, CauseFirstByte, CauseClientGone, CauseClosed,
+		CauseCrashed, CauseNoDescriptors, CauseClientFailed, CauseUpstreamFailed:
 		f.timedOut = true
 	}
 	s.checkRecord(f, r)
@@ -497,7 +510,7 @@ func (s *simulation) accept() {
 		case e == sys.EAGAIN:
 			left = append(left, fd)
 		case n == 0 || e != 0: // its client has gone, or its process, which may connect again after an upgrade
-			if s.upgrades == 0 && !s.limits && !slices.ContainsFunc(s.flows, (*simFlow).mayReset) {
+			if s.upgrades == 0 && !s.limits && !s.scarce && !slices.ContainsFunc(s.flows, (*simFlow).mayReset) {
 				s.fail("an upstream got no byte: %v", e)
 			}
 			s.peers.Close(fd)

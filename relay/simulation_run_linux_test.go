@@ -157,9 +157,9 @@ func (s *simulation) do(x simStep) {
 	case simUpgrade:
 		s.upgrade()
 	case simFault:
-		s.process.Fault = simFaults(x.a, x.b)
+		s.fault(x.a, x.b)
 	case simHeal:
-		s.process.Fault = nil
+		s.process.Fault, s.faults = nil, nil
 	case simHolderFails:
 		s.keeper.fails = 1 + x.a%3
 	case simSettle:
@@ -167,6 +167,9 @@ func (s *simulation) do(x simStep) {
 		s.quiet()
 	}
 }
+
+// simScarce are the errors of a kernel that has no more.
+var simScarce = [...]sys.Errno{sys.EMFILE, sys.ENFILE, sys.ENOMEM, sys.ENOBUFS}
 
 // simFaults are calls that fail, or move less than they could. What a flow ends with because of it nobody else has done.
 func simFaults(kind, every int) func(simkernel.Call, int) (int, sys.Errno) {
@@ -178,7 +181,7 @@ func simFaults(kind, every int) func(simkernel.Call, int) (int, sys.Errno) {
 		}
 		moves := most > 0 && c != "epoll-wait"
 		whole := c == "recv" || c == "recv-one" // TCP gives less than it has only in front of urgent data: pump.Half.Exact
-		switch kind % 6 {
+		switch scarce := simScarce[kind>>4%len(simScarce)]; kind % 10 {
 		case 0:
 			if moves {
 				return 0, sys.EINTR
@@ -193,15 +196,31 @@ func simFaults(kind, every int) func(simkernel.Call, int) (int, sys.Errno) {
 			}
 		case 3:
 			if c == "pipe" {
-				return 0, sys.EMFILE
+				return 0, scarce
 			}
 		case 4:
 			if c == "accept" || c == "socket" {
-				return 0, sys.EMFILE
+				return 0, scarce
 			}
 		case 5:
 			if c == "epoll-wait" {
 				return 0, sys.EINTR
+			}
+		case 6:
+			if c == "epoll-add" {
+				return 0, sys.ENOMEM
+			}
+		case 7: // of the data path, and all that it needs
+			if moves && r.IntN(8) == 0 || c == "socket" || c == "accept" {
+				return 0, sys.ENOMEM
+			}
+		case 8:
+			if c == "accept" {
+				return 0, [...]sys.Errno{sys.EINTR, sys.ECONNABORTED}[r.IntN(2)]
+			}
+		case 9:
+			if moves && !whole {
+				return 1 + r.IntN(most), 0
 			}
 		}
 		return most, 0
@@ -220,7 +239,7 @@ func (x *simSchedule) run() (at int, s *simulation) {
 		}
 	}
 	if x.close {
-		s.process.Fault = nil
+		s.process.Fault, s.faults = nil, nil
 		s.closeEngine()
 		return len(x.steps), s
 	}
@@ -387,6 +406,7 @@ func TestSimulateAgain(t *testing.T) {
 var schedulesThatFound = map[string]string{
 	"slow false, after 2, idle 4s: {connect 53 919} {settle 553 842} {send 288 465} {dieTwice 221 619} {turn 748 242} {turn 835 486} {connect 650 370} {send 288 29} {turn 849 876}":                                                       "the loop's count of bytes held in buffers did not know those of an earlier process, and was negative from then on",
 	"slow true, after 0, idle 4s, backlog 1, limits 1: {connect 0 0} {connect 865 869} {settle 694 686} {send 559 549} {connect 248 313} {send 424 917} {holderFails 546 27} {sleep 67 116} {die 34 578} {deliver 862 613} {turn 729 748}": "a flow whose process died before it had noted the upstream's first bytes timed out, because of Timeouts.FirstByte, though they had been delivered",
+	"slow true, after 1, idle 0s, backlog 2, changes 1: {connect 0 0} {fault 604 340} {turn 316 837} {fault 566 1023} {turn 824 998} {sleep 982 603} {turn 86 106}":                                                                        "a loop that could not watch its listeners after a pause, for want of memory, never accepted again",
 	"slow true, after 0, idle 4s: {connect 171 101}": "between two turns, the turn note named the flow whose timer had come up last",
 }
 

@@ -35,7 +35,7 @@ func (t *tenant) shareTimeouts(want *Timeouts) *Timeouts {
 
 // after returns the time d after t, or the end of all time if that is sooner.
 func after(t, d time.Duration) time.Duration {
-	if d > math.MaxInt64-t {
+	if t > 0 && d > math.MaxInt64-t {
 		return math.MaxInt64
 	}
 	return t + d

@@ -181,3 +181,17 @@ func TestDatagramQueue(t *testing.T) {
 	tellGram(t, packetSocket(t, "udp4"), l.Addr(), "hello")
 	r.expect(CauseNoUpstream)
 }
+
+// A flow that is restored may have carried something before the loop's clock began, as far as its record says.
+func TestDeadlineBeforeTheClock(t *testing.T) {
+	for _, since := range []time.Duration{-time.Second, 0, time.Second} {
+		d := noDeadline
+		if d.sooner(since, time.Minute, CauseIdle); d.at != since+time.Minute || d.cause != CauseIdle {
+			t.Errorf("since %v: %+v", since, d)
+		}
+		d = noDeadline
+		if d.sooner(since, never, CauseIdle); since > 0 && d.cause != CauseNone {
+			t.Errorf("since %v, for ever: %+v", since, d)
+		}
+	}
+}

@@ -18,7 +18,7 @@ func (l *Listener) takeEarlier() (sockets []*listenSocket, unfit error) {
 		return nil, nil
 	}
 	sockets = slices.DeleteFunc(h.take(l.label), func(s *listenSocket) bool {
-		deaf := l.addr.Network == UDP && sys.Connected(h.kernel, s.fd) // the process died while it closed it
+		deaf := isDeaf(h.kernel, l.addr.Network, s.fd)
 		if deaf {
 			h.release(hold.Held{Key: s.key, FDs: []int{s.fd}})
 		}
@@ -43,6 +43,14 @@ func (l *Listener) takeEarlier() (sockets []*listenSocket, unfit error) {
 		}
 	}
 	return sockets, unfit
+}
+
+// isDeaf reports whether a listener's socket of an earlier process receives nothing any more: the process has died while it closed it.
+func isDeaf(kernel sys.Kernel, network Network, fd int) bool {
+	if network == UDP {
+		return sys.Connected(kernel, fd)
+	}
+	return kernel.Poll(fd, 0)&sys.PollHup != 0
 }
 
 // lack notes what the listener works without.

@@ -138,6 +138,14 @@ func (g *gram) poll() (mask uint32) {
 
 // set sets an option.
 func (g *gram) set(level, name, value int) sys.Errno {
+	if most := g.w.GramBufferMost; most > 0 {
+		if sys.PrivilegedSend.Is(level, name) || sys.PrivilegedReceive.Is(level, name) {
+			return sys.EPERM
+		}
+		if sys.SendBuffer.Is(level, name) || sys.ReceiveBuffer.Is(level, name) {
+			value = min(value, most)
+		}
+	}
 	switch {
 	case sys.SendBuffer.Is(level, name), sys.PrivilegedSend.Is(level, name):
 		g.sendBuffer = max(2*value, 4608) // SOCK_MIN_SNDBUF
@@ -264,6 +272,30 @@ func (w *World) lost(p *packet) {
 	}
 	for _, one := range p.split() {
 		w.Lost(one.b)
+	}
+}
+
+// Datagrams calls have for each datagram that is in flight or in a socket's queue.
+func (w *World) Datagrams(have func(b []byte)) {
+	each := func(all []*packet) {
+		for _, p := range all {
+			if p.segment == 0 {
+				have(p.b)
+				continue
+			}
+			for _, one := range p.split() {
+				have(one.b)
+			}
+		}
+	}
+	each(w.packets)
+	for _, all := range w.grams {
+		for _, g := range all {
+			each(g.queue)
+		}
+	}
+	for _, g := range w.unixNames {
+		each(g.queue)
 	}
 }
 

@@ -25,6 +25,8 @@ type World struct {
 	// Unix one before others cannot send to it: net.unix.max_dgram_qlen. GramPorts is how many ports there are to be chosen from.
 	GramSendBuffer, GramReceiveBuffer, GramQueue int
 	GramPorts                                    uint16
+	// GramBufferMost is how large a process may make the buffers of a datagram socket: net.core.rmem_max; 0: as large as it likes.
+	GramBufferMost int
 	// Joins has datagrams that come one by one joined, as GRO does behind a network card, and not on the loopback interface.
 	Joins bool
 	// Lost is called for each datagram that nobody will get; it may be nil.
@@ -52,9 +54,15 @@ func New() *World {
 	return &World{
 		SendBuffer: 128 << 10, ReceiveBuffer: 128 << 10, PipeFragment: 16 << 10, Limit: 1 << 16,
 		GramSendBuffer: 212992, GramReceiveBuffer: 212992, GramQueue: 10, GramPorts: 28232,
-		start: time.Now(), listeners: make(map[netip.AddrPort][]*tcpSocket), paths: make(map[string]*unixSocket), port: 32768,
+		start: someStart(), listeners: make(map[netip.AddrPort][]*tcpSocket), paths: make(map[string]*unixSocket), port: 32768,
 		grams: make(map[uint16][]*gram), unixNames: make(map[string]*gram),
 	}
+}
+
+// someStart returns a time at which the monotonic clock has no low bits, so that what rounds it does the same in each run.
+func someStart() time.Time {
+	now := time.Now()
+	return now.Add(-time.Duration(sys.MonotonicAt(now) % (1 << 36)))
 }
 
 // Now returns the time, with a monotonic reading.

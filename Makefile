@@ -187,7 +187,7 @@ fuzz: ## run every fuzz target for FUZZTIME (2s)
 
 .PHONY: simulate
 simulate: ## run engines in a simulated kernel for SIMULATE (60s), on all CPUs; says the seed and the fewest steps of what fails
-	$(GO) test ./relay -run '^TestSimulate$$' -count=1 -v -timeout 0 -simulate $(SIMULATE)
+	$(GO) test ./relay -run '^TestSimulate(Datagrams)?$$' -count=1 -v -timeout 0 -simulate $(SIMULATE)
 
 .PHONY: release-check
 release-check: ## make the release VERSION in a clone, and use its modules as anyone else would

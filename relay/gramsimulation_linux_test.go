@@ -1,0 +1,674 @@
+package relay
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/internal/loop"
+	"github.com/penstock/penstock/internal/segment"
+	"github.com/penstock/penstock/internal/simkernel"
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/hold"
+)
+
+// gramSimulation is one run of an engine with a datagram listener in a simulated kernel: clients, two upstreams, a holder, and processes
+// that die in the middle of a call and are followed by the next one. Nothing happens but what it does.
+//
+// Each datagram says whose it is, in which direction it goes and which one it is. So one that arrives was sent, to whoever gets it, has
+// not arrived before, and is whole; and of one that does not arrive it is known who has lost it.
+type gramSimulation struct {
+	*simulation // the world, the processes, the holder, and what was wrong
+	kind        gramWorld
+	listener    *Listener
+	listen      Addr
+	to          [2]Addr
+	upstreams   [2]*gramEnd // nil: nobody is there
+	clients     []*gramEnd
+	flows       []*gramLife // by number
+	sent        map[gramID]*gramSent
+	unresolved  []*gramSent // those of which nobody knows yet whether they arrive
+	order       map[gramVia]uint32
+	heard       []gramHeard // what upstreams can answer
+	counted     int64       // datagrams dropped by the engine's count when the last process had died
+	recount     bool        // one has
+	refused     bool        // an upstream has been away
+	relistens   int
+	in          *sys.Vector
+	out         *sys.Vector
+	restoredAll int64
+	received    int64
+}
+
+// gramWorld is what differs between worlds.
+type gramWorld struct {
+	network   int // 0: IPv4, 1: any IPv4 address, 2: IPv6, 3: Unix
+	slow      bool
+	phase     time.Duration // of the clock
+	joins     bool
+	bufferMax int
+	after     int
+	config    DatagramConfig
+	maxFlows  int
+	limit     int // of descriptors
+	noGSO     bool
+	noGRO     bool
+}
+
+const (
+	gramHead     = 12
+	gramIdle     = 4 * time.Second
+	gramPeersMax = 6
+)
+
+// gramID says which datagram it is.
+type gramID struct {
+	client byte
+	dir    byte
+	n      uint32
+}
+
+// gramSent is a datagram that a peer has sent.
+type gramSent struct {
+	gramID
+	size    int
+	tos     uint8
+	via     string // of a reply: where it was sent to
+	got     bool
+	lost    bool // by the world
+	crashed bool // it was not there when a process had died
+}
+
+// gramVia is a way on which order is promised.
+type gramVia struct {
+	client, dir byte
+	via         string
+}
+
+// gramHeard is where an answer for a client can be sent.
+type gramHeard struct {
+	client   byte
+	upstream int
+	name     string
+}
+
+// gramEnd is a client or an upstream.
+type gramEnd struct {
+	fd   int
+	name string // as Addr has it
+	next [2]uint32
+}
+
+// gramLife is a flow.
+type gramLife struct {
+	number   int
+	client   string
+	records  int
+	kept     bool
+	lost     bool // its process has died, and it was not kept
+	began    time.Duration
+	moved    int64
+	activeAt time.Duration
+}
+
+func newGramSimulation(kind gramWorld) *gramSimulation {
+	s := &gramSimulation{
+		simulation: &simulation{world: simkernel.New()},
+		kind:       kind,
+		sent:       make(map[gramID]*gramSent), order: make(map[gramVia]uint32),
+		in: sys.NewVector(8, 8, sys.Unix), out: sys.NewVector(1, 1, sys.Unix),
+	}
+	w := s.world
+	w.Sleep(kind.phase)
+	w.Slow, w.Joins, w.GramBufferMost, w.Lost = kind.slow, kind.joins, kind.bufferMax, s.worldLost
+	if kind.bufferMax > 0 {
+		w.GramSendBuffer, w.GramReceiveBuffer = 2*kind.bufferMax, 2*kind.bufferMax
+	}
+	for i := range 8 {
+		s.in.SetBuf(i, make([]byte, 1<<16))
+	}
+	s.peers = w.NewProcess()
+	s.keeper = &simHolder{s: s.simulation, process: w.NewProcess(), held: make(map[holdKey]hold.Held)}
+	at := [...][3]string{
+		{"127.0.0.1:1000", "127.0.0.1:2000", "127.0.0.1:2001"},
+		{"0.0.0.0:1000", "127.0.0.1:2000", "127.0.0.1:2001"},
+		{"[::1]:1000", "[::1]:2000", "[::1]:2001"},
+		{"@relay", "@one", "@two"},
+	}[kind.network]
+	addr := func(text string) Addr {
+		if kind.network == 3 {
+			return Addr{Network: Unixgram, Path: text}
+		}
+		return Addr{Network: UDP, AddrPort: netip.MustParseAddrPort(text)}
+	}
+	s.listen, s.to = addr(at[0]), [2]Addr{addr(at[1]), addr(at[2])}
+	for i := range s.upstreams {
+		s.upstreamComes(i)
+	}
+	s.begin()
+	return s
+}
+
+func (s *gramSimulation) family() sys.Family {
+	switch s.kind.network {
+	case 2:
+		return sys.IPv6
+	case 3:
+		return sys.Unix
+	}
+	return sys.IPv4
+}
+
+// peer makes the socket of a client or an upstream. It is bound to at, or to any address of its own.
+func (s *gramSimulation) peer(at *Addr) *gramEnd {
+	fd, e := s.peers.Datagram(s.family())
+	var sa sys.Sockaddr
+	switch {
+	case at != nil:
+		sockaddr(&sa, *at)
+	case s.kind.network == 3:
+		sa.SetUnnamed()
+	case s.kind.network == 2:
+		sa.SetAddrPort(netip.AddrPortFrom(netip.IPv6Loopback(), 0))
+	default:
+		sa.SetAddrPort(netip.MustParseAddrPort("127.0.0.1:0"))
+	}
+	e = max(e, s.peers.Bind(fd, &sa))
+	if s.family() != sys.Unix {
+		sys.SetRecvTOS(s.peers, fd, s.family(), true)
+	}
+	if e != 0 {
+		s.fail("a peer: %v", e)
+	}
+	s.peers.LocalAddr(fd, &sa)
+	name := sa.UnixPath()
+	if s.kind.network != 3 {
+		name = sa.AddrPort().String()
+	}
+	return &gramEnd{fd: fd, name: name}
+}
+
+func (s *gramSimulation) upstreamComes(i int) {
+	if s.upstreams[i] == nil {
+		s.upstreams[i] = s.peer(&s.to[i])
+	}
+}
+
+func (s *gramSimulation) upstreamGoes(i int) {
+	if s.upstreams[i] != nil {
+		s.peers.Close(s.upstreams[i].fd)
+		s.upstreams[i], s.refused = nil, true
+	}
+}
+
+func (s *gramSimulation) connect() {
+	if len(s.clients) < gramPeersMax {
+		s.clients = append(s.clients, s.peer(nil))
+	}
+}
+
+// clientGoes closes a client's socket; the client begins again with another.
+func (s *gramSimulation) clientGoes(i int) {
+	c := s.clients[i]
+	s.peers.Close(c.fd)
+	next := s.peer(nil)
+	c.fd, c.name = next.fd, next.name
+}
+
+// begin starts a process, which restores what the one before has left.
+func (s *gramSimulation) begin() {
+	for {
+		s.process = s.world.NewProcess()
+		s.restoring = true
+		if s.lives(s.start) {
+			s.restoring = false
+			if s.core != nil && s.recount {
+				s.counted, s.recount = s.dropped(), false
+			}
+			return
+		}
+	}
+}
+
+// dropped is how many datagrams the engine has dropped by its own count.
+func (s *gramSimulation) dropped() (n int64) {
+	for _, m := range s.core.datagrams.all[0].stats.Dropped {
+		n += m
+	}
+	return n
+}
+
+func (s *gramSimulation) start() {
+	keep := &hold.Keep{Holder: s.keeper, Held: s.keeper.give(), After: -1}
+	if s.kind.after > 0 {
+		keep.After = simAfter
+	}
+	s.world.Limit = cmp.Or(s.kind.limit, 1<<16)
+	c, err := newCore(Config{Loops: 1, Keep: keep, MaxDatagramFlows: s.kind.maxFlows, NoGSO: s.kind.noGSO, NoGRO: s.kind.noGRO}, s.process)
+	if err != nil {
+		s.fail("new engine: %v", err)
+		return
+	}
+	s.core, s.listener = c, nil
+	s.process.DieAfter(s.diesNext)
+	s.diesNext = 0
+	c.streams.pipes.Keep()
+	s.stepper = loop.NewStepper(c.loops, func() { close(c.done) })
+	err = s.listens()
+	if errors.Is(err, sys.EADDRINUSE) { // a process has died that closed the listener, and the holder has it for a moment
+		s.keeper.closeDropped()
+		err = s.listens()
+	}
+	if err != nil {
+		s.fail("listen: %v", err)
+		return
+	}
+	if _, err := (&Engine{c}).Restore(RestoreConfig{}); err != nil {
+		s.fail("restore: %v", err)
+	}
+}
+
+func (s *gramSimulation) listens() (err error) {
+	s.keeper.fails = 0 // the holder of a listener is asked again by the clock
+	s.listener, err = (&Engine{s.core}).Listen(s.listen, ListenConfig{
+		Hooks:    Hooks{Admit: s.admit, Upstream: s.choose, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
+		Timeouts: Timeouts{Idle: gramIdle},
+		Datagram: s.kind.config,
+	})
+	return err
+}
+
+// closeListener closes the listener. Its flows go on, if they can.
+func (s *gramSimulation) closeListener() {
+	l := s.listener
+	if l == nil {
+		return
+	}
+	var wg sync.WaitGroup // nobody waits for it
+	s.listener = nil
+	s.relistens++
+	s.alive(func() {
+		delete(s.core.listeners, l)
+		l.stop(stopClosed, &wg)
+	})
+}
+
+// alive is lives, and has the next process begin if this one has died.
+func (s *gramSimulation) alive(do func()) {
+	if !s.lives(do) {
+		s.begin()
+	}
+}
+
+// lives calls do, and reports false if the process has died in it.
+func (s *gramSimulation) lives(do func()) (lives bool) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			if _, ok := cause.(simkernel.Died); !ok {
+				panic(cause)
+			}
+			s.died()
+			lives = false
+		}
+	}()
+	do()
+	return true
+}
+
+// died is the end of a process.
+func (s *gramSimulation) died() {
+	s.deaths++
+	s.recount = true
+	if !s.restoring {
+		for _, f := range s.flows {
+			f.kept = false
+		}
+	}
+	if s.core != nil && len(s.core.datagrams.all) > 0 {
+		d := s.core.datagrams.all[0]
+		d.slab.Each(func(f *datagramFlow) {
+			if x := s.lifeOf(f.Value()); x != nil {
+				x.kept = f.kept && d.record(f).Generation() == f.gen
+			}
+		})
+	}
+	for _, f := range s.flows {
+		f.lost = f.lost || f.records == 0 && !f.kept
+	}
+	s.drop()
+	present := s.present()
+	for _, x := range s.unresolved {
+		x.crashed = x.crashed || !x.got && !x.lost && !present[x.gramID]
+	}
+}
+
+// present returns the datagrams that are in flight or in a queue.
+func (s *gramSimulation) present() map[gramID]bool {
+	all := make(map[gramID]bool)
+	s.world.Datagrams(func(b []byte) {
+		if len(b) >= gramHead {
+			all[idOf(b)] = true
+		}
+	})
+	return all
+}
+
+func (s *gramSimulation) lifeOf(value any) *gramLife {
+	if n, ok := value.(int); ok && n < len(s.flows) {
+		return s.flows[n]
+	}
+	return nil
+}
+
+func (s *gramSimulation) admit(f *Flow) Cause {
+	f.SetValue(len(s.flows))
+	peer := f.Peer()
+	name := peer.Path
+	if peer.Network == UDP {
+		name = peer.AddrPort.String()
+	}
+	s.flows = append(s.flows, &gramLife{number: len(s.flows), client: name, began: s.world.Elapsed(), activeAt: s.world.Elapsed()})
+	return CauseNone
+}
+
+func (s *gramSimulation) choose(f *Flow, attempt int) *Addr {
+	if attempt > 3 {
+		return nil
+	}
+	return &s.to[(f.Value().(int)+attempt)%2]
+}
+
+func (s *gramSimulation) done(r *Record) {
+	f := s.lifeOf(r.Value)
+	if f == nil {
+		s.fail("a record of no flow: %v", r)
+		return
+	}
+	if f.records++; f.records > 1 {
+		s.fail("flow %d has %d records", f.number, f.records)
+	}
+	if !s.explainsGram(f, r.Cause) {
+		s.fail("flow %d ends with %s, %v, which nothing explains\n%s", f.number, r.Cause, r.Err, s.describeGrams())
+	}
+}
+
+// explainsGram reports whether what happened explains the cause in a flow's record.
+func (s *gramSimulation) explainsGram(f *gramLife, c Cause) bool {
+	quiet := s.world.Elapsed() - f.activeAt
+	switch c {
+	case CauseIdle:
+		return s.deaths+s.upgrades > 0 || quiet >= gramIdle
+	case CauseAnswered:
+		return s.kind.config.Replies > 0
+	case CauseUpstreamRefused, CauseNoUpstream:
+		return s.refused
+	case CauseEvicted:
+		return s.kind.maxFlows > 0 || s.kind.limit > 0 || s.process.Fault != nil
+	case CauseCrashed:
+		return s.deaths+s.upgrades > 0
+	case CauseClosed:
+		return s.relistens > 0
+	case CauseNoDescriptors, CauseNoPorts, CauseUpstreamFailed:
+		return s.process.Fault != nil || s.kind.limit > 0
+	}
+	return false
+}
+
+// worldLost is called for each datagram that the world loses.
+func (s *gramSimulation) worldLost(b []byte) {
+	if len(b) < gramHead {
+		return
+	}
+	if x := s.sent[idOf(b)]; x != nil {
+		if x.got {
+			s.fail("datagram %v has arrived, and is lost once more", x.gramID)
+		}
+		x.lost = true
+	}
+}
+
+func idOf(b []byte) gramID { return gramID{b[0], b[1], binary.LittleEndian.Uint32(b[4:])} }
+
+// fill writes datagram id.
+func (id gramID) fill(b []byte, tos uint8) {
+	b[0], b[1], b[2], b[3] = id.client, id.dir, tos, 0
+	binary.LittleEndian.PutUint32(b[4:], id.n)
+	binary.LittleEndian.PutUint32(b[8:], uint32(len(b)))
+	for i := range b[gramHead:] {
+		b[gramHead+i] = simByte(id.client, int(id.dir), int64(id.n)<<16+int64(i))
+	}
+}
+
+// send has a peer send count datagrams of one size, the last one shorter by less, to an address; as one run if run is set.
+func (s *gramSimulation) sendGrams(p *gramEnd, client, dir byte, name []byte, size, count, less int, run bool, tos uint8) {
+	less = min(less, size-gramHead)
+	var all []byte
+	var ids []gramID
+	for i := range count {
+		n := size
+		if i == count-1 {
+			n -= less
+		}
+		id := gramID{client, dir, p.next[dir]}
+		if dir == down {
+			c := s.clients[client]
+			id.n = c.next[down]
+			c.next[down]++
+		} else {
+			p.next[up]++
+		}
+		b := make([]byte, n)
+		id.fill(b, tos)
+		x := &gramSent{gramID: id, size: n, tos: tos}
+		if dir == down {
+			x.via = string(name)
+		}
+		s.sent[id] = x
+		s.unresolved = append(s.unresolved, x)
+		if run && count > 1 && s.kind.network != 3 {
+			all, ids = append(all, b...), append(ids, id)
+			continue
+		}
+		if s.sendOne(p, name, b, 0, tos) != 0 {
+			s.unsend(id)
+		}
+	}
+	if len(ids) > 0 && s.sendOne(p, name, all, size, tos) != 0 {
+		for _, id := range ids {
+			s.unsend(id)
+		}
+	}
+}
+
+// unsend forgets a datagram that could not be sent.
+func (s *gramSimulation) unsend(id gramID) { s.sent[id].lost = true }
+
+func (s *gramSimulation) sendOne(p *gramEnd, name, b []byte, seg int, tos uint8) sys.Errno {
+	v := s.out
+	v.Release()
+	v.Open()
+	v.SetNameLen(0, copy(v.Name(0), name))
+	v.Add(b)
+	var c []byte
+	if s.kind.network != 3 {
+		c = sys.AppendTOS(v.Control(0), s.kind.network == 2, tos)
+		if seg > 0 {
+			c = sys.AppendSegment(c, uint16(seg))
+		}
+	}
+	v.SetControlLen(0, len(c))
+	_, e := s.peers.SendBatch(p.fd, v, 0, 1)
+	return e
+}
+
+// relayName is the address of the listener, as a client writes to it.
+func (s *gramSimulation) relayName(client int) []byte {
+	at := s.listen
+	if s.kind.network == 1 {
+		at.AddrPort = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, byte(1 + client%2)}), at.AddrPort.Port())
+	}
+	var sa sys.Sockaddr
+	sockaddr(&sa, at)
+	return append([]byte(nil), sa.Raw()...)
+}
+
+// clientSends and upstreamAnswers have a peer send something; clientReads and upstreamReads have it read up to n messages.
+func (s *gramSimulation) clientSends(i, size, count, less int, run bool, tos uint8) {
+	s.sendGrams(s.clients[i], byte(i), up, s.relayName(i), size, count, less, run, tos)
+}
+
+func (s *gramSimulation) upstreamAnswers(i, size, count, less int, run bool, tos uint8) {
+	h := s.heard[i%len(s.heard)]
+	if p := s.upstreams[h.upstream]; p != nil {
+		s.sendGrams(p, h.client, down, []byte(h.name), size, count, less, run, tos)
+	}
+}
+
+func (s *gramSimulation) clientReads(i, n int) {
+	for range n {
+		if !s.readGram(s.clients[i], i, down) {
+			return
+		}
+	}
+}
+
+func (s *gramSimulation) upstreamReads(i, n int) {
+	for range n {
+		if p := s.upstreams[i]; p == nil || !s.readGram(p, i, up) {
+			return
+		}
+	}
+}
+
+// readGram has a peer read one message, and checks it. i is the number of the client or upstream.
+func (s *gramSimulation) readGram(p *gramEnd, i int, dir byte) bool {
+	n, e := s.peers.RecvBatch(p.fd, s.family(), s.in, 0, 1)
+	if n == 0 {
+		return e != sys.EAGAIN
+	}
+	size, _, name, control := s.in.Received(0)
+	s.arrived(s.in.Buf(0)[:size], i, dir, string(name), sys.ParseControl(control).TOS)
+	s.in.Rearm(0, 1)
+	return true
+}
+
+// arrived checks a datagram that a peer has got.
+func (s *gramSimulation) arrived(b []byte, i int, dir byte, from string, tos uint8) {
+	if len(b) < gramHead {
+		s.fail("a datagram of %d bytes has arrived, which nobody has sent", len(b))
+		return
+	}
+	x := s.sent[idOf(b)]
+	if x == nil {
+		s.fail("datagram %v has arrived, which nobody has sent", idOf(b))
+		return
+	}
+	want := make([]byte, x.size)
+	x.fill(want, x.tos)
+	switch {
+	case string(b) != string(want):
+		s.fail("datagram %v has arrived with %d bytes, and is not the one that was sent, of %d", x.gramID, len(b), x.size)
+	case x.got:
+		s.fail("datagram %v has arrived twice", x.gramID)
+	case x.dir != dir:
+		s.fail("datagram %v has come back", x.gramID)
+	case dir == down && int(x.client) != i:
+		s.fail("datagram %v has arrived at client %d", x.gramID, i)
+	}
+	x.got = true
+	s.received++
+	via := gramVia{x.client, dir, from}
+	if dir == down {
+		via.via = x.via
+		if want := string(s.relayName(i)); from != want {
+			s.fail("client %d has got a reply from %x, and writes to %x", i, from, want)
+		}
+	}
+	if last, ok := s.order[via]; ok && x.n <= last {
+		s.fail("datagram %v has arrived after number %d", x.gramID, last)
+	}
+	s.order[via] = x.n
+	if s.kind.network != 3 {
+		switch want := s.kind.config.TOS; {
+		case want == TOSCopy && tos != x.tos, want == TOSECN && tos != x.tos&ecnBits, want == TOSNone && tos != 0:
+			s.fail("datagram %v has arrived with TOS %#x, was sent with %#x, and what is kept is %d", x.gramID, tos, x.tos, want)
+		}
+	}
+	if dir == up {
+		h := gramHeard{x.client, i, from}
+		for _, other := range s.heard {
+			if other == h {
+				return
+			}
+		}
+		s.heard = append(s.heard, h)
+	}
+}
+
+// turn is one turn of the loop. Who has no listener tries to listen again.
+func (s *gramSimulation) turn() {
+	s.alive(func() {
+		s.stepper.Turn(s.core.loops[0])
+		if n := len(s.core.datagrams.all[0].noting); n > 0 {
+			s.fail("%d flows are not noted at the end of a turn", n)
+		}
+	})
+	if s.listener == nil && s.wrong == nil {
+		s.alive(func() {
+			if err := s.listens(); err != nil && !errors.Is(err, sys.EADDRINUSE) && !errors.Is(err, sys.EMFILE) {
+				s.fail("listen again: %v", err)
+			}
+		})
+	}
+	s.lookAtGrams()
+}
+
+func (s *gramSimulation) kill() {
+	s.died()
+	s.begin()
+}
+
+// upgrade hands over to a next process.
+func (s *gramSimulation) upgrade() {
+	lives := s.lives(func() {
+		if err := (&Engine{s.core}).HandOver(simContext); err != nil && !errors.Is(err, errSimHolder) {
+			s.fail("hand over: %v", err)
+		}
+	})
+	if lives {
+		if s.core.state != closed {
+			return // the holder has failed
+		}
+		s.upgrades++
+		for _, f := range s.flows {
+			f.kept = f.records == 0
+		}
+		s.lookAtGrams()
+		s.drop()
+	}
+	s.begin()
+}
+
+// waiting counts the datagrams that flows hold for upstreams, and those that wait for the listener's socket.
+func (s *gramSimulation) waiting() (n int64) {
+	d := s.core.datagrams.all[0]
+	d.slab.Each(func(f *datagramFlow) {
+		for rest := f.held; len(rest) > 0; {
+			var b []byte
+			var seg int
+			b, seg, _, rest = cutHeld(rest)
+			n += int64(segment.Count(len(b), seg))
+		}
+	})
+	for _, p := range d.ports {
+		for i := p.out.at; i < p.out.n; i++ {
+			if it := &p.out.items[i]; it.f != nil {
+				n += int64(it.count)
+			}
+		}
+	}
+	return n
+}

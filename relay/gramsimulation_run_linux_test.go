@@ -1,0 +1,369 @@
+package relay
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/simkernel"
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testnet"
+)
+
+// gramStep is one step of a schedule of datagrams, like simStep.
+type gramStep struct {
+	kind gramDo
+	a, b int
+}
+
+type gramDo uint8
+
+const (
+	gramTurn gramDo = iota
+	gramConnect
+	gramSend
+	gramAnswer
+	gramClientRead
+	gramUpstreamRead
+	gramDeliver
+	gramLose
+	gramSleep
+	gramUpstreamGoes
+	gramUpstreamComes
+	gramClientGoes
+	gramDie
+	gramDieTwice
+	gramKill
+	gramUpgrade
+	gramFault
+	gramHeal
+	gramHolderFails
+	gramSettle
+	gramRelisten
+	gramDoes
+)
+
+var gramNames = [gramDoes]string{"turn", "connect", "send", "answer", "clientRead", "upstreamRead", "deliver", "lose", "sleep", "upstreamGoes", "upstreamComes", "clientGoes", "die", "dieTwice",
+	"kill", "upgrade", "fault", "heal", "holderFails", "settle", "relisten"}
+
+// gramWeights say how often a step is drawn.
+var gramWeights = [gramDoes]int{
+	gramTurn: 30, gramConnect: 5, gramSend: 20, gramAnswer: 14, gramClientRead: 6, gramUpstreamRead: 14, gramDeliver: 12, gramLose: 1, gramSleep: 4,
+	gramUpstreamGoes: 2, gramUpstreamComes: 3, gramClientGoes: 1, gramDie: 5, gramDieTwice: 1, gramKill: 1, gramUpgrade: 2, gramFault: 4, gramHeal: 4, gramHolderFails: 1, gramSettle: 2, gramRelisten: 1,
+}
+
+func (x gramStep) String() string { return fmt.Sprintf("{%s %d %d}", gramNames[x.kind], x.a, x.b) }
+
+// gramSchedule is what a seed stands for.
+type gramSchedule struct {
+	kind  gramWorld
+	steps []gramStep
+}
+
+func drawGramSchedule(seed uint64) (x gramSchedule) {
+	r := rand.New(rand.NewPCG(seed, 2))
+	some := func(n int) bool { return r.IntN(n) == 0 }
+	x.kind = gramWorld{network: r.IntN(4), slow: some(2), joins: some(3), after: r.IntN(3), noGSO: some(6), noGRO: some(6)}
+	if some(3) {
+		x.kind.bufferMax = 3000 + r.IntN(20_000)
+	}
+	x.kind.config = DatagramConfig{TOS: TOSAction(r.IntN(3)), OnUnreachable: UnreachableAction(r.IntN(3))}
+	if some(4) {
+		x.kind.config.Replies = 1 + r.IntN(2)
+	}
+	if some(4) {
+		x.kind.config.Amplification, x.kind.config.AmplificationAlways = 1+r.IntN(4), some(2)
+	}
+	if some(5) {
+		x.kind.maxFlows = 1 + r.IntN(4)
+	}
+	if some(6) {
+		x.kind.limit = 30 + r.IntN(20)
+	}
+	x.kind.phase = time.Duration(r.Int64N(int64(time.Minute)))
+	sum := 0
+	for _, w := range gramWeights {
+		sum += w
+	}
+	deadly := !some(3)
+	x.steps = append(x.steps, gramStep{kind: gramConnect}, gramStep{kind: gramConnect})
+	for range 20 + r.IntN(120) {
+		n, kind := r.IntN(sum), gramDo(0)
+		for ; n >= gramWeights[kind]; kind++ {
+			n -= gramWeights[kind]
+		}
+		if !deadly && kind >= gramDie && kind <= gramKill {
+			kind = gramTurn
+		}
+		x.steps = append(x.steps, gramStep{kind, r.IntN(1 << 10), r.IntN(1 << 10)})
+	}
+	return x
+}
+
+// gramLengths are what sizes of datagrams are drawn from.
+var gramLengths = [...]int{gramHead, 13, 20, 100, 500, 1200, 1400, 1472, 3000}
+
+// do does a step.
+func (s *gramSimulation) do(x gramStep) {
+	size, count := gramLengths[x.b%len(gramLengths)], 1
+	if x.b>>4%3 == 0 {
+		count = 1 + x.b>>6%12
+	}
+	if x.b>>4%31 == 0 {
+		count = 90
+	}
+	less, run, tos := x.a>>3%7*(x.a>>2&1), x.a>>6&1 == 0, uint8(x.b>>2)
+	if size*count > 60_000 {
+		size = 500
+	}
+	if count > 60 {
+		run = false
+	}
+	switch x.kind {
+	case gramTurn:
+		for range 1 + x.a%3 {
+			s.turn()
+		}
+	case gramConnect:
+		s.connect()
+	case gramSend:
+		if len(s.clients) > 0 {
+			s.clientSends(x.a%len(s.clients), size, count, less, run, tos)
+		}
+	case gramAnswer:
+		if len(s.heard) > 0 {
+			s.upstreamAnswers(len(s.heard)-1-x.a%min(len(s.heard), 4), size, count, less, run, tos)
+		}
+	case gramClientRead:
+		if len(s.clients) > 0 {
+			s.clientReads(x.a%len(s.clients), 1+x.b%20)
+		}
+	case gramUpstreamRead:
+		s.upstreamReads(x.a%2, 1+x.b%30)
+	case gramDeliver:
+		for range 1 + x.b%10 {
+			if n := s.world.PacketsInFlight(); n > 0 {
+				s.world.DeliverPacket(x.a % n)
+			}
+		}
+	case gramLose:
+		if n := s.world.PacketsInFlight(); n > 0 {
+			s.world.LosePacket(x.a % n)
+		}
+	case gramSleep:
+		s.world.Sleep(time.Duration(1+x.a%2000) * time.Millisecond)
+	case gramUpstreamGoes:
+		s.upstreamGoes(x.a % 2)
+	case gramUpstreamComes:
+		s.upstreamComes(x.a % 2)
+	case gramClientGoes:
+		if len(s.clients) > 0 {
+			s.clientGoes(x.a % len(s.clients))
+		}
+	case gramDieTwice:
+		s.diesNext = 1 + x.b%12
+		fallthrough
+	case gramDie:
+		s.process.DieAfter(1 + x.a%60)
+	case gramKill:
+		s.kill()
+	case gramUpgrade:
+		s.upgrade()
+	case gramFault:
+		s.process.Fault = gramFaults(x.a, x.b)
+	case gramHeal:
+		s.process.Fault = nil
+	case gramHolderFails:
+		s.keeper.fails = 1 + x.a%3
+	case gramSettle:
+		s.settleGrams()
+	case gramRelisten:
+		s.closeListener()
+	}
+}
+
+// gramFaults are calls about datagrams that fail, or move less than they could.
+func gramFaults(kind, every int) func(simkernel.Call, int) (int, sys.Errno) {
+	r := rand.New(rand.NewPCG(uint64(kind), uint64(every)))
+	every = 2 + every%5
+	errnos := [...]sys.Errno{sys.EAGAIN, sys.EINTR, sys.ENOBUFS, sys.EPERM, sys.EMSGSIZE, sys.EIO, sys.EINVAL, sys.ECONNREFUSED}
+	return func(c simkernel.Call, most int) (int, sys.Errno) {
+		if r.IntN(every) > 0 {
+			return most, 0
+		}
+		sends := c == "send-batch" || c == "send"
+		switch k := kind % 12; {
+		case k < len(errnos) && k != 7 && sends:
+			return 0, errnos[k]
+		case k == 8 && c == "send-batch", k == 9 && c == "recv-batch":
+			return (most + 1) / 2, 0
+		case k == 9 && c == "epoll-wait", k == 1 && c == "recv-batch":
+			return 0, sys.EINTR
+		case k == 10 && c == "datagram":
+			return 0, sys.EMFILE
+		case k == 11 && c == "recv-batch":
+			return 0, sys.ENOMEM
+		}
+		return most, 0
+	}
+}
+
+// run runs a schedule. An error says what was wrong, and after how many steps.
+func (x *gramSchedule) run() (at int, s *gramSimulation) {
+	s = newGramSimulation(x.kind)
+	defer s.finish()
+	for i, step := range x.steps {
+		s.do(step)
+		s.lookAtGrams()
+		if s.wrong != nil {
+			return i, s
+		}
+	}
+	s.settleGrams()
+	s.checkGrams()
+	return len(x.steps), s
+}
+
+// shrink removes what a failing schedule does not need to fail.
+func (x *gramSchedule) shrink(wrong error) {
+	what := func(err error) string { // without numbers
+		text, _, _ := strings.Cut(fmt.Sprint(err), "\n")
+		return strings.Map(func(r rune) rune {
+			if r >= '0' && r <= '9' {
+				return -1
+			}
+			return r
+		}, text[:min(len(text), 60)])
+	}
+	fails := func(steps []gramStep) bool {
+		y := gramSchedule{x.kind, steps}
+		_, s := y.run()
+		return s.wrong != nil && what(s.wrong) == what(wrong)
+	}
+	for n := len(x.steps) / 2; n > 0; n /= 2 {
+		for at := 0; at < len(x.steps); {
+			if less := slices.Delete(slices.Clone(x.steps), at, min(at+n, len(x.steps))); fails(less) {
+				x.steps = less
+			} else {
+				at += n
+			}
+		}
+	}
+}
+
+func (x gramSchedule) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%+v:", x.kind)
+	for _, step := range x.steps {
+		b.WriteString(" " + step.String())
+	}
+	return b.String()
+}
+
+func (x *gramSchedule) report(seed uint64, at int, s *gramSimulation) string {
+	x.steps = x.steps[:min(at+1, len(x.steps))]
+	first := s.wrong
+	x.shrink(first)
+	_, s = x.run()
+	return fmt.Sprintf("seed %d, step %d: %v\nwith the fewest steps: %v\n%v", seed, at, first, s.wrong, x)
+}
+
+// TestSimulateDatagrams is TestSimulate for flows of datagrams.
+func TestSimulateDatagrams(t *testing.T) {
+	if *simulateSeed != 0 {
+		x := drawGramSchedule(*simulateSeed)
+		if at, s := x.run(); s.wrong != nil {
+			t.Error(x.report(*simulateSeed, at, s))
+		}
+		return
+	}
+	if *simulateFor == 0 {
+		n := 400
+		if testnet.RaceEnabled {
+			n = 80
+		}
+		simulateGramSeeds(t, 1, n)
+		return
+	}
+	first := rand.Uint64()
+	t.Logf("seeds from %d on, for %v on %d CPUs", first, *simulateFor, runtime.GOMAXPROCS(0))
+	simulateGramSeeds(t, first, math.MaxInt)
+}
+
+// simulateGramSeeds runs n schedules, or as many as there is time for, on all CPUs.
+func simulateGramSeeds(t *testing.T, first uint64, n int) {
+	var done, flows, deaths, upgrades, delivered, restored atomic.Int64
+	var failed atomic.Bool
+	began := time.Now()
+	var all sync.WaitGroup
+	var next atomic.Int64
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for !failed.Load() && (*simulateFor == 0 || time.Since(began) < *simulateFor) {
+				i := next.Add(1) - 1
+				if i >= int64(n) {
+					return
+				}
+				seed := first + uint64(i)
+				x := drawGramSchedule(seed)
+				at, s := x.run()
+				if s.wrong != nil {
+					failed.Store(true)
+					t.Error(x.report(seed, at, s))
+					return
+				}
+				done.Add(1)
+				flows.Add(int64(len(s.flows)))
+				deaths.Add(int64(s.deaths))
+				upgrades.Add(int64(s.upgrades))
+				delivered.Add(s.received)
+				restored.Add(s.restoredAll)
+			}
+		})
+	}
+	all.Wait()
+	d := time.Since(began).Seconds()
+	t.Logf("%d schedules, %.0f/s; %d flows, %.0f/s; %d datagrams delivered; %d deaths, %d upgrades, %d flows restored", done.Load(), float64(done.Load())/d, flows.Load(), float64(flows.Load())/d, delivered.Load(),
+		deaths.Load(), upgrades.Load(), restored.Load())
+	if delivered.Load() == 0 || restored.Load() == 0 || upgrades.Load() == 0 {
+		t.Error("the schedules do not say much")
+	}
+}
+
+// TestSimulateDatagramsAgain runs schedules twice: one seed is one run.
+func TestSimulateDatagramsAgain(t *testing.T) {
+	for seed := uint64(1); seed <= 20; seed++ {
+		var texts [2]string
+		for i := range texts {
+			x := drawGramSchedule(seed)
+			_, s := x.run()
+			texts[i] = fmt.Sprintln(s.wrong, s.deaths, s.upgrades, s.received, len(s.flows), s.world.Elapsed(), s.process.Calls(), s.peers.Calls())
+		}
+		if texts[0] != texts[1] {
+			t.Fatalf("seed %d:\n%s\nand again:\n%s", seed, texts[0], texts[1])
+		}
+	}
+}
+
+// gramSeedsThatFound are of schedules that found something, with what that was.
+var gramSeedsThatFound = map[uint64]string{
+	17:  "sockets that flows had left for their next upstream were handed over under the key 0, all of them",
+	31:  "a restored flow that had carried something last in the first 16 ms of the first process never timed out",
+	480: "a process that died while it closed a Unix listener left a socket that was shut down, and the next one listened on it",
+}
+
+func TestGramSeedsThatFound(t *testing.T) {
+	for seed, what := range gramSeedsThatFound {
+		x := drawGramSchedule(seed)
+		if at, s := x.run(); s.wrong != nil {
+			t.Errorf("seed %d, which has found before: %s; step %d: %v", seed, what, at, s.wrong)
+		}
+	}
+}

@@ -186,7 +186,7 @@ fuzz: ## run every fuzz target for FUZZTIME (2s)
 	$(STEP) "fuzz targets" .ci/fuzz $(FUZZTIME)
 
 .PHONY: simulate
-simulate: ## run engines in a simulated kernel for SIMULATE (60s), on all CPUs; says the seed and the fewest steps of what fails
+simulate: ## run flows of streams, and then of datagrams, in a simulated kernel for SIMULATE (60s) each, on all CPUs; says the seed and the fewest steps of what fails
 	$(GO) test ./relay -run '^TestSimulate(Datagrams)?$$' -count=1 -v -timeout 0 -simulate $(SIMULATE)
 
 .PHONY: release-check

@@ -58,7 +58,7 @@ func (s *gramSimulation) lookAtGrams() {
 		}
 	}
 	s.unresolved = left
-	if dropped, held := s.dropped()-s.counted, s.waiting(); missing != dropped+held && d.share.strays.Load() == 0 {
+	if dropped, held := s.dropped()-s.counted, s.notSent(); missing != dropped+held && d.share.strays.Load() == 0 {
 		s.fail("%d datagrams are missing, of which %d are held, and %d are counted as dropped since this process began, %v\n%s", missing, held, dropped, d.stats.Dropped, s.describeGrams())
 	}
 	if taken := s.core.descriptors.taken(); taken < 0 {
@@ -118,7 +118,7 @@ func (s *gramSimulation) settleGrams() {
 
 // progressOfGrams changes when something happens.
 func (s *gramSimulation) progressOfGrams() string {
-	return fmt.Sprint(s.received, len(s.flows), s.world.PacketsInFlight(), s.waiting(), s.core.datagrams.flows.Load(), s.dropped(), s.core.datagrams.all[0].stats.Received)
+	return fmt.Sprint(s.received, len(s.flows), s.world.PacketsInFlight(), s.notSent(), s.core.datagrams.flows.Load(), s.dropped(), s.core.datagrams.all[0].stats.Received)
 }
 
 // checkGrams lets all flows time out and checks what must be true then.

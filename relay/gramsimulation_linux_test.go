@@ -652,8 +652,8 @@ func (s *gramSimulation) upgrade() {
 	s.begin()
 }
 
-// waiting counts the datagrams that flows hold for upstreams, and those that wait for the listener's socket.
-func (s *gramSimulation) waiting() (n int64) {
+// notSent counts the datagrams that flows hold for upstreams, and those that wait for the listener's socket.
+func (s *gramSimulation) notSent() (n int64) {
 	d := s.core.datagrams.all[0]
 	d.slab.Each(func(f *datagramFlow) {
 		for rest := f.held; len(rest) > 0; {

@@ -40,8 +40,9 @@ func numberOf(k holdKey) uint64 { return k[0] & (1<<48 - 1) }
 // holding is the engine's access to its Holder. A Flush tells whether everything is held that was
 // given to Hold before, whoever gave it; so the lock is held from the first Hold to the Flush.
 type holding struct {
-	kernel sys.Kernel
-	holder hold.Holder
+	kernel   sys.Kernel
+	holder   hold.Holder
+	fastOpen bool // the system lets every listener accept data with the SYN
 
 	mu      sync.Mutex
 	sockets uint64                     // keys of listeners' sockets that were given out
@@ -73,7 +74,7 @@ type earlierHeld struct {
 // newHolding returns the access to k.Holder, and what k.Held has for others than listeners. The engine
 // owns the descriptors from now on.
 func newHolding(kernel sys.Kernel, k *hold.Keep) (*holding, earlierHeld) {
-	h := &holding{kernel: kernel, holder: k.Holder, earlier: make(map[string][]*listenSocket), unheld: make(map[holdKey]unheldSocket)}
+	h := &holding{kernel: kernel, holder: k.Holder, fastOpen: fastOpenByDefault(), earlier: make(map[string][]*listenSocket), unheld: make(map[holdKey]unheldSocket)}
 	var e earlierHeld
 	for _, x := range k.Held {
 		switch kind := kindOf(x.Key); {

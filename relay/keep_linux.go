@@ -43,18 +43,17 @@ const lingerUnsettled = true
 // the holder is asked to drop them. So sockets that are held without a record are those of a flow
 // that has ended.
 type keeping struct {
-	holding  *holding
-	ledger   *ledger.Ledger
-	key      holdKey // of the ledger
-	turn     ledger.Turn
-	note     *pump.Note
-	slots    *loop.Slots
-	stats    *loopCounters
-	index    int           // the loop's
-	after    time.Duration // see Keep.After; not negative
-	base     int64         // CLOCK_MONOTONIC at the engine's start
-	fastOpen bool          // the system lets every listener accept data with the SYN
-	newest   uint32        // the highest generation of all slots
+	holding *holding
+	ledger  *ledger.Ledger
+	key     holdKey // of the ledger
+	turn    ledger.Turn
+	note    *pump.Note
+	slots   *loop.Slots
+	stats   *loopCounters
+	index   int           // the loop's
+	after   time.Duration // see Keep.After; not negative
+	base    int64         // CLOCK_MONOTONIC at the engine's start
+	newest  uint32        // the highest generation of all slots
 
 	unsettled queue[unsettledRef] // flows that are not settled yet, by time
 	retry     time.Duration       // until when nothing is settled
@@ -261,7 +260,6 @@ func newKeeping(on *loop.Loop, h *holding, cfg *hold.Keep, base int64, l *ledger
 		earlier: make(map[holdKey][]int),
 	}
 	k.newest = k.turn.Newest()
-	k.fastOpen = fastOpenByDefault()
 	k.encoder.Share(k)
 	return k, nil
 }

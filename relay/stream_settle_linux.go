@@ -130,7 +130,7 @@ func (s *streams) settleEarly(f *streamFlow, r ledger.Record, fds *[2]int) verdi
 
 // countless reports whether a side's counters are what the flow's counts make them.
 func (s *streams) countless(f *streamFlow, side int) bool {
-	if !f.straight || f.cause != CauseNone || f.odd[side] || f.finSent(side) || s.keep.fastOpen || f.cfg.Socket.FastOpen > 0 {
+	if !f.straight || f.cause != CauseNone || f.odd[side] || f.finSent(side) || s.keep.holding.fastOpen || f.cfg.Socket.FastOpen > 0 {
 		return false
 	}
 	return side == sideClient || f.dialConfig().Socket.FastOpen == 0

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -24,11 +25,11 @@ const (
 // what T does not have is forgotten. The memory is valid until Close. The error says that T is something
 // else, or too large.
 func StatsOf[T any](l *Ledger) (*T, error) {
-	names, err := appendWords(nil, "", reflect.TypeFor[T]())
-	if err != nil {
-		return nil, err
+	x := wordNamesOf(reflect.TypeFor[T]())
+	if x.err != nil {
+		return nil, x.err
 	}
-	text := strings.Join(names, "\n")
+	names, text := x.names, x.text
 	if len(text) > statsNames-4 || len(names) > statsWords {
 		return nil, fmt.Errorf("ledger: %d counters are too many", len(names))
 	}
@@ -55,6 +56,27 @@ func StatsOf[T any](l *Ledger) (*T, error) {
 		l.setWord(statsAt, uint64(half))
 	}
 	return sys.Cast[T](words), nil
+}
+
+// wordNames has the names of the words of a type.
+type wordNames struct {
+	names []string
+	text  string // all of them
+	err   error
+}
+
+// typeNames has those that were asked for, by type. They never change.
+var typeNames sync.Map
+
+func wordNamesOf(t reflect.Type) *wordNames {
+	if x, ok := typeNames.Load(t); ok {
+		return x.(*wordNames)
+	}
+	x := new(wordNames)
+	x.names, x.err = appendWords(nil, "", t)
+	x.text = strings.Join(x.names, "\n")
+	typeNames.Store(t, x)
+	return x
 }
 
 // statsHalf returns the names and the words of one half; no names if they are damaged.

@@ -1,7 +1,9 @@
 package relay
 
 import (
+	"cmp"
 	"hash/maphash"
+	"maps"
 	"slices"
 
 	"github.com/penstock/penstock/internal/ledger"
@@ -38,12 +40,17 @@ func (e *core) startListeners() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.awaitsRestore = false
-	for l := range e.listeners {
+	for _, l := range e.sortedListeners() {
 		if l.paused && !l.cfg.Load().Paused {
 			l.paused = false
 			l.start()
 		}
 	}
+}
+
+// sortedListeners returns the listeners in an order that does not change from run to run. Engine.mu is held.
+func (e *core) sortedListeners() []*Listener {
+	return slices.SortedFunc(maps.Keys(e.listeners), func(a, b *Listener) int { return cmp.Compare(a.label, b.label) })
 }
 
 // attachPorts has the datagram ports of all listeners ready for the flows of an earlier process. They

@@ -567,7 +567,7 @@ func (e *core) closeListeners() {
 	if e.state == draining {
 		why = stopDrain
 	}
-	for l := range e.listeners {
+	for _, l := range e.sortedListeners() {
 		l.stop(why, &wg)
 	}
 	e.listeners = nil

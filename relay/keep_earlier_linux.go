@@ -1,6 +1,9 @@
 package relay
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/sys"
@@ -270,8 +273,8 @@ func (k *keeping) abandon(x *earlierFlow) {
 
 // releaseEarlier closes the sockets of flows without a record: they have ended.
 func (k *keeping) releaseEarlier() {
-	for key, fds := range k.earlier {
-		k.holding.release(hold.Held{Key: key, FDs: fds})
+	for _, key := range slices.SortedFunc(maps.Keys(k.earlier), func(a, b holdKey) int { return slices.Compare(a[:], b[:]) }) {
+		k.holding.release(hold.Held{Key: key, FDs: k.earlier[key]})
 	}
 	clear(k.earlier)
 	k.older = nil

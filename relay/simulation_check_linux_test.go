@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	simFlowsMost = 6
+	simFlowsMost = 10
 	simAfter     = 100 * time.Millisecond
 	simForever   = time.Hour
 	simIdle      = 4 * time.Second
@@ -42,6 +42,7 @@ func (s *simulation) lookAt(st *streams) (leased int64) {
 	k := st.keep
 	var kept int64
 	st.slab.Each(func(f *streamFlow) {
+		s.seen.states[f.stateOf()]++
 		for h := range f.half {
 			half := &f.half[h]
 			if _, n := half.Memory(); n > 0 {

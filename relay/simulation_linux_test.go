@@ -1,10 +1,13 @@
 package relay
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/penstock/penstock/internal/loop"
@@ -44,6 +47,7 @@ type simulation struct {
 	faults    func(simkernel.Call, int) (int, sys.Errno) // of the next process, while it restores
 	scarce    bool                                       // the kernel had no descriptors or memory at times
 	recorded  simCounts                                  // by all records
+	seen      simSeen
 	looked    struct{ pipes []uint32 }
 	attempts  int  // to connect to an upstream
 	refused   bool // connects were, or timed out
@@ -71,6 +75,61 @@ type simSettings struct {
 	loops        int           // 0: one
 	changes      bool          // the next process has another number of them
 	close        bool          // at the end, the engine is closed
+}
+
+// simSeen is what runs have come through: the causes in records, the calls that processes have died in, and the states of flows between
+// two turns.
+type simSeen struct {
+	causes map[Cause]int
+	deaths map[simkernel.Call]int
+	states map[uint64]int
+}
+
+func (x *simSeen) init() {
+	x.causes, x.deaths, x.states = make(map[Cause]int), make(map[simkernel.Call]int), make(map[uint64]int)
+}
+
+func (x *simSeen) add(y *simSeen) {
+	for c, n := range y.causes {
+		x.causes[c] += n
+	}
+	for c, n := range y.deaths {
+		x.deaths[c] += n
+	}
+	for c, n := range y.states {
+		x.states[c] += n
+	}
+}
+
+func (x *simSeen) String() string {
+	text := fmt.Sprintf("%d states of flows; died in %d kinds of calls; causes", len(x.states), len(x.deaths))
+	for c := range causes {
+		if n := x.causes[c]; n > 0 {
+			text += fmt.Sprintf(" %s %d", c, n)
+		}
+	}
+	return text
+}
+
+// stateOf is what is told apart of a flow: all that is not a number of bytes or a time.
+func (f *streamFlow) stateOf() uint64 {
+	x := uint64(f.state)<<8 | uint64(f.cause)
+	bit := func(is bool) {
+		if x <<= 1; is {
+			x |= 1
+		}
+	}
+	for h := range f.half {
+		buffer, piped := f.half[h].Memory()
+		x = x<<3 | uint64(f.wait[h])
+		for _, is := range []bool{f.tcp[h], f.odd[h], f.muted[h], f.recvOne(h), f.sendOne(h), buffer > 0, piped > 0, f.half[h].Spliced > 0, f.half[h].Lagging(), f.half[h].Ended()} {
+			bit(is)
+		}
+	}
+	for _, is := range []bool{f.pending, f.kept, f.inReady, f.inLagging, f.backlogFull, f.hungUp, f.ended, f.early != nil} {
+		bit(is)
+	}
+	return x
 }
 
 // simCounts count bytes.
@@ -139,12 +198,35 @@ type simHalf struct {
 	failed    bool // the receiver has got an error
 }
 
-// simByte is byte n of a direction of a flow.
-func simByte(id byte, side int, n int64) byte {
-	x := uint64(n)*0x9e3779b97f4a7c15 + uint64(id)<<8 + uint64(side)
-	x ^= x >> 29
-	return byte(x>>8) ^ byte(x)
+// simPeriod is how many bytes of a direction differ from each other. It is a prime number, and larger than what is sent at once.
+const simPeriod = 300_007
+
+// simText is what all directions send, from different places on. It is there twice, so that a part of it is in one piece.
+var simText = sync.OnceValue(func() []byte {
+	b := make([]byte, 2*simPeriod)
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range simPeriod {
+		b[i] = byte(r.Uint32())
+	}
+	for id := range simFlowsMost + 1 { // the first byte that an upstream gets says whose it is
+		b[simPlace(byte(id), up, 0)] = byte(id)
+	}
+	copy(b[simPeriod:], b)
+	return b
+})
+
+// simPlace is where byte n of a direction of a flow is in simText.
+func simPlace(id byte, side int, n int64) int {
+	return int((n + int64(id)*40_009 + int64(side)*20_011) % simPeriod)
 }
+
+// simBytes are n bytes of a direction of a flow, from byte at on.
+func simBytes(id byte, side int, at int64, n int) []byte {
+	return simText()[simPlace(id, side, at):][:n]
+}
+
+// simByte is byte n of a direction of a flow.
+func simByte(id byte, side int, n int64) byte { return simBytes(id, side, n, 1)[0] }
 
 // simHolder is a keeper: it has duplicates of what it was given, in another process.
 type simHolder struct {
@@ -243,6 +325,7 @@ func (s *simulation) fail(format string, args ...any) {
 // newSimulation makes the peers and the first process.
 func newSimulation(settings simSettings) *simulation {
 	s := &simulation{world: simkernel.New(), simSettings: settings}
+	s.seen.init()
 	s.world.Slow = s.slow
 	s.peers = s.world.NewProcess()
 	s.keeper = &simHolder{s: s, process: s.world.NewProcess(), held: make(map[holdKey]hold.Held)}
@@ -321,9 +404,11 @@ func (s *simulation) start() {
 func (s *simulation) lives(do func()) (lives bool) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			if _, ok := cause.(simkernel.Died); !ok {
+			died, ok := cause.(simkernel.Died)
+			if !ok {
 				panic(cause)
 			}
+			s.seen.deaths[died.Call]++
 			s.died()
 			lives = false
 		}
@@ -393,6 +478,12 @@ func (s *simulation) drop() {
 				st.keep.ledger.Close()
 			}
 		}
+		if h := s.core.holding; h.mu.TryLock() { // or it has died in there
+			if h.again != nil {
+				h.again.Stop() // it is a timer of the real clock
+			}
+			h.mu.Unlock()
+		}
 	}
 	s.core = nil
 	for _, f := range s.flows {
@@ -452,6 +543,7 @@ func (s *simulation) done(r *Record) {
 		f.timedOut = true
 	}
 	s.checkRecord(f, r)
+	s.seen.causes[r.Cause]++
 	for h, t := range [2]Transfer{up: r.Up, down: r.Down} {
 		half := &f.half[h]
 		s.recorded.read += t.Read
@@ -551,11 +643,7 @@ func (s *simulation) send(f *simFlow, side, n int) {
 	if f.fd[side] < 0 || h.ended {
 		return
 	}
-	b := s.buffer(n)
-	for i := range b {
-		b[i] = simByte(f.id, side, h.sent+int64(i))
-	}
-	m, e := s.peers.Send(f.fd[side], b)
+	m, e := s.peers.Send(f.fd[side], simBytes(f.id, side, h.sent, min(n, simPeriod)))
 	switch {
 	case e == 0:
 		h.sent += int64(m)
@@ -570,7 +658,7 @@ func (s *simulation) read(f *simFlow, side, n int) {
 	if f.fd[side] < 0 || h.end {
 		return
 	}
-	b := s.buffer(n)
+	b := s.buffer(min(n, simPeriod))
 	m, e := s.peers.Recv(f.fd[side], b)
 	switch {
 	case e == sys.EAGAIN:
@@ -592,11 +680,9 @@ func (s *simulation) read(f *simFlow, side, n int) {
 		}
 		return
 	}
-	for i, c := range b[:m] {
-		if at := h.got + int64(i); at >= h.sent || c != simByte(f.id, 1-side, at) {
-			s.fail("flow %d: byte %d that side %d has got is not the one that was sent", f.id, at, side)
-			return
-		}
+	if h.got+int64(m) > h.sent || !bytes.Equal(b[:m], simBytes(f.id, 1-side, h.got, m)) {
+		s.fail("flow %d: %d bytes that side %d has got, from byte %d on, are not those that were sent", f.id, m, side, h.got)
+		return
 	}
 	h.got += int64(m)
 	s.delivered += int64(m)

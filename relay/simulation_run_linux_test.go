@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,7 +82,9 @@ func drawSchedule(seed uint64) simSchedule {
 	for _, w := range simWeights {
 		sum += w
 	}
-	x.steps = append(x.steps, simStep{kind: simConnect})
+	for range 1 + r.IntN(6) {
+		x.steps = append(x.steps, simStep{simConnect, r.IntN(1 << 10), r.IntN(1 << 10)})
+	}
 	for range 20 + r.IntN(100) {
 		n, kind := r.IntN(sum), simKind(0)
 		for ; n >= simWeights[kind]; kind++ {
@@ -344,10 +347,17 @@ func TestSimulate(t *testing.T) {
 func simulateSeeds(t *testing.T, first uint64, n int) {
 	var done, flows, deaths, upgrades, spliced, restored atomic.Int64
 	var failed atomic.Bool
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // each schedule makes engines, and leaves them
+	var seenLock sync.Mutex
+	var seen simSeen
+	seen.init()
 	began := time.Now()
 	say := func() string {
 		d := time.Since(began).Seconds()
-		return fmt.Sprintf("%d schedules, %.0f/s; %d flows, %.0f/s; %d deaths, %d upgrades", done.Load(), float64(done.Load())/d, flows.Load(), float64(flows.Load())/d, deaths.Load(), upgrades.Load())
+		seenLock.Lock()
+		defer seenLock.Unlock()
+		return fmt.Sprintf("%d schedules, %.0f/s; %d flows, %.0f/s and CPU; %d deaths, %d upgrades; %v", done.Load(), float64(done.Load())/d, flows.Load(),
+			float64(flows.Load())/d/float64(runtime.GOMAXPROCS(0)), deaths.Load(), upgrades.Load(), &seen)
 	}
 	var all sync.WaitGroup
 	var next atomic.Int64
@@ -366,6 +376,9 @@ func simulateSeeds(t *testing.T, first uint64, n int) {
 					t.Error(x.report(seed, at, s))
 					return
 				} else {
+					seenLock.Lock()
+					seen.add(&s.seen)
+					seenLock.Unlock()
 					done.Add(1)
 					flows.Add(int64(len(s.flows)))
 					deaths.Add(int64(s.deaths))

@@ -78,7 +78,7 @@ func startEverything(t *testing.T, sandbox string) *everything {
 	for _, kind := range kinds {
 		text.WriteString("  " + kind.name + ": " + strings.ReplaceAll(kind.text, ", mode: '0600'", "") + "\n")
 	}
-	e := &everything{steps: &steps{kept: &kept{configured: &configured{dir: dir, file: dir + "/penstock.yaml"}}}, pool: authority.Pool()}
+	e := &everything{steps: &steps{kept: &kept{configured: &configured{dir: dir, file: dir + "/penstock.yaml"}}, held: dir + "/penstock.yaml"}, pool: authority.Pool()}
 	e.write(t, strings.ReplaceAll(text.String(), "LOW", low), member.url())
 	stream, datagram := inherited(t)
 	cmd := exec.Command("sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=stream:datagram exec "$0" run -c "$1/penstock.yaml" --state "$1/state"`, binary, dir)

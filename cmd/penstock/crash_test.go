@@ -235,6 +235,7 @@ func TestCrashBeforeReplacement(t *testing.T) {
 					healthy = "1h"
 				}
 				s := &steps{kept: lowKeeper(t, address, "127.0.0.1:0", "engine: {loops: 2}\n", c.sandbox, "healthy-after: "+healthy)}
+				s.held = s.kept.file
 				text, err := os.ReadFile(s.kept.file)
 				if err != nil {
 					t.Fatal(err)

@@ -35,7 +35,7 @@ func buildDaemon() (remove func(), err error) {
 		return nil, err
 	}
 	binary = filepath.Join(dir, "penstock")
-	args := []string{"build", "-buildvcs=false", "-tags", "attack", "-o", binary}
+	args := []string{"build", "-buildvcs=false", "-tags", "attack,penstock_invariants", "-o", binary}
 	if testnet.RaceEnabled {
 		args = append(args, "-race")
 	}

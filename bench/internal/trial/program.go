@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -41,31 +42,28 @@ func Main(name string, run func() error) {
 	}
 }
 
-// Build builds the daemon of this checkout.
-func Build(to string, flags ...string) error { return build(to, nil, flags...) }
-
-func build(to string, env []string, flags ...string) error {
+// Build builds the daemon of this checkout as releases are, without cgo: with it, it cannot have the parts of its sandbox that Landlock
+// enforces. The race detector needs cgo.
+func Build(to string, flags ...string) error {
+	env := []string{"CGO_ENABLED=0"}
+	if slices.Contains(flags, "-race") {
+		env = nil
+	}
 	return peer.Build("", to, env, append([]string{"-buildvcs=false"}, flags...)...)
 }
 
-// Released is the environment in which the daemon is built as releases are, without cgo: otherwise it cannot have the parts of its
-// sandbox that Landlock enforces.
-var Released = []string{"CGO_ENABLED=0"}
-
-// Penstock returns the path of the daemon to try: the given one, or one that it builds in a folder, with further variables of the
-// environment.
-func Penstock(given, dir string, env ...string) (string, error) {
+// Penstock returns the path of the daemon to try: the given one, or one that it builds in a folder.
+func Penstock(given, dir string) (string, error) {
 	if given != "" {
 		return filepath.Abs(given)
 	}
 	path := filepath.Join(dir, "penstock")
-	return path, build(path, env)
+	return path, Build(path)
 }
 
 // A Run is what the programs have in common: the daemon to try, a folder, and an output.
 type Run struct {
 	Penstock string    // the daemon: see Flags
-	BuildEnv []string  `json:"-"` // further environment in which it is built
 	Files    int       `json:"-"` // that a process may have open
 	Dir      string    `json:"-"`
 	Out      io.Writer `json:"-"` // the standard output, and the file that a flag names, unless set before Begin
@@ -95,7 +93,7 @@ func (r *Run) Begin(files uint64) (end func(), err error) {
 			os.RemoveAll(r.Dir)
 		}
 	}()
-	if r.Penstock, err = Penstock(r.Penstock, r.Dir, r.BuildEnv...); err != nil {
+	if r.Penstock, err = Penstock(r.Penstock, r.Dir); err != nil {
 		return nil, err
 	}
 	if r.Out == nil {

@@ -37,10 +37,16 @@ type logLine struct {
 
 // Start runs the daemon with a configuration, and returns when it is ready.
 func Start(binary, dir, config string, kept bool) (*Daemon, error) {
+	return StartAt(binary, dir, filepath.Join(dir, "admin"), config, kept)
+}
+
+// StartAt is Start of one whose configuration has another admin listener.
+func StartAt(binary, dir, admin, config string, kept bool) (*Daemon, error) {
 	process, err := trial.NewDaemon(binary, dir, config)
 	if err != nil {
 		return nil, err
 	}
+	process.Socket = admin
 	d := &Daemon{process, kept}
 	d.Env = []string{"GOTRACEBACK=single"}
 	d.Attr.Setpgid = true // a terminal's interrupt is for this process
@@ -82,6 +88,21 @@ func (d *Daemon) KillWorker(w *World, sig syscall.Signal) error {
 	if err != nil {
 		return err
 	}
+	return d.killProcess(w, pid, sig)
+}
+
+// KillServing is KillWorker of the one that serves, also if there is another one that is about to take over: the keeper's oldest child that is
+// alive.
+func (d *Daemon) KillServing(w *World, sig syscall.Signal) error {
+	for _, pid := range proc.Tree(d.First())[1:] {
+		if proc.Alive(pid) {
+			return d.killProcess(w, pid, sig)
+		}
+	}
+	return errors.New("the keeper has no worker")
+}
+
+func (d *Daemon) killProcess(w *World, pid int, sig syscall.Signal) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return err

@@ -250,8 +250,12 @@ func (k *soak) change(ctx context.Context) {
 			act, count = func() error { return k.unlessKilled(k.changeListed) }, &k.changes
 		}
 		var err error
-		for end := time.Now().Add(world.Patience); ctx.Err() == nil; wait(ctx, 100*ms) {
-			if err = act(); err == nil || !errors.Is(err, admin.ErrNoWorker) || time.Now().After(end) {
+		for end, again := time.Now().Add(world.Patience), false; ctx.Err() == nil; wait(ctx, 100*ms) {
+			if err = act(); again && errors.Is(err, admin.ErrConflict) {
+				err = nil // the request whose answer was lost has added the member, which the list has once the next worker has it
+			}
+			again = true
+			if err == nil || !errors.Is(err, admin.ErrNoWorker) || time.Now().After(end) {
 				break
 			}
 			k.mu.Lock()

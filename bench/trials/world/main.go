@@ -13,12 +13,14 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/trial"
@@ -33,6 +35,8 @@ type settings struct {
 	length   time.Duration
 	events   int
 	repeat   string
+	later    string
+	without  string
 	shrink   time.Duration
 	failures string
 }
@@ -45,6 +49,8 @@ func main() {
 	flag.DurationVar(&s.length, "for", 10*time.Minute, "how long to go on to another seed")
 	flag.IntVar(&s.events, "events", 8, "events of a run")
 	flag.StringVar(&s.repeat, "repeat", "", "play this `file` instead")
+	flag.StringVar(&s.without, "without", "", "events, kinds of listeners and kinds of clients that are left out, with commas in between: what they find is known; load and probed leave out the runs that have it, or them")
+	flag.StringVar(&s.later, "later", "", "the daemon that upgrades lead to, and back from; default: a copy of the first one. One whose counters lie otherwise finds more")
 	flag.DurationVar(&s.shrink, "shrink", 10*time.Minute, "how long to look for fewer events with which a run still fails")
 	flag.StringVar(&s.failures, "failures", ".", "the `folder` for files of runs that failed")
 	flag.DurationVar(&world.Patience, "patience", 30*time.Second, "how long anything may take")
@@ -53,7 +59,6 @@ func main() {
 }
 
 func (s *settings) run() error {
-	s.BuildEnv = trial.Released
 	end, err := s.Begin(100_000)
 	if err != nil {
 		return err
@@ -73,7 +78,13 @@ func (s *settings) run() error {
 	begun := time.Now()
 	for i := 0; (s.runs == 0 || i < s.runs) && (i == 0 || time.Since(begun) < s.length); i++ {
 		one, start := draw(s.seed+uint64(i), s.events, os.Geteuid() == 0), time.Now()
+		if s.without != "" && !one.leaveOut(strings.Split(s.without, ",")) {
+			continue
+		}
 		err := s.one(one, s.Out)
+		if errors.Is(err, errNotPlayed) {
+			return err
+		}
 		fmt.Fprintf(s.Out, "seed %d: %d events, %.0f s, good: %v\n", one.Seed, len(one.Events), time.Since(start).Seconds(), err == nil)
 		if err != nil {
 			return s.fewest(one)
@@ -92,24 +103,50 @@ func (s *settings) one(one *script, out io.Writer) error {
 	if err := os.Chmod(s.Dir, 0o755); err != nil { // the daemon may become another user
 		return err
 	}
-	good, err := play(one, s.Penstock, dir, out)
-	if err == nil && !good {
-		err = fmt.Errorf("seed %d failed", one.Seed)
+	good, err := play(one, s.Penstock, s.later, dir, out)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errNotPlayed, err)
+	case !good:
+		return fmt.Errorf("seed %d failed", one.Seed)
 	}
-	return err
+	return nil
 }
 
-// fewest leaves out events of a script that fails as long as it still does, and writes it to a file.
+// errNotPlayed is the error of a run that says nothing of the daemon.
+var errNotPlayed = errors.New("the run could not be made")
+
+// fewest leaves out events and listeners of a script that fails, and what its configuration need not have, as long as it still does, and writes
+// it to a file.
 func (s *settings) fewest(one *script) error {
 	end := time.Now().Add(s.shrink)
-	for i := len(one.Events) - 1; i >= 0 && time.Now().Before(end); i-- {
+	try := func(what string, change func(*script) bool) {
 		fewer := *one
-		fewer.Events = slices.Delete(slices.Clone(one.Events), i, i+1)
-		if s.one(&fewer, io.Discard) != nil {
+		fewer.Config = *one.Config.clone()
+		fewer.Events = slices.Clone(one.Events)
+		if time.Now().Before(end) && change(&fewer) {
+			if err := s.one(&fewer, io.Discard); err == nil || errors.Is(err, errNotPlayed) {
+				return
+			}
 			one = &fewer
-			fmt.Fprintf(s.Out, "it fails with %d events, too\n", len(one.Events))
+			fmt.Fprintf(s.Out, "it fails %s, too\n", what)
 		}
 	}
+	for i := len(one.Events) - 1; i >= 0; i-- {
+		try(fmt.Sprintf("with %d events", len(one.Events)-1), func(s *script) bool {
+			s.Events = slices.Delete(s.Events, i, i+1)
+			return true
+		})
+	}
+	for i := len(one.Config.Probed) - 1; i >= 0; i-- {
+		try(fmt.Sprintf("with %d listeners", len(one.Config.Probed)-1), func(s *script) bool {
+			s.Config.Probed = slices.Delete(s.Config.Probed, i, i+1)
+			return len(s.Config.Probed) > 0 // without any it would be a run with load
+		})
+	}
+	try("as the user that it is", func(s *script) bool { is := s.Config.User != ""; s.Config.User = ""; return is })
+	try("with one loop", func(s *script) bool { is := s.Config.Loops != 1; s.Config.Loops = 1; return is })
+	try("without a sandbox", func(s *script) bool { is := s.Config.Sandbox != "off"; s.Config.Sandbox = "off"; return is })
 	text, err := json.MarshalIndent(one, "", "  ")
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/admin"
+	"github.com/penstock/penstock/bench/internal/certs"
 	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/world"
 )
@@ -30,9 +31,22 @@ const (
 
 // places are where a run's files, listeners and members are.
 type places struct {
-	dir  string // the daemon's
-	host string // a loopback address that only this run uses
+	dir    string // the daemon's
+	host   string // a loopback address that only this run uses
+	wide   int    // a port of all addresses that only this run uses
+	starts int    // of the service
+	pair   certs.Pair
 }
+
+// own returns the path of a file that each start of the service has another one of, because two may be there at once.
+func (p *places) own(name, end string) string {
+	if p.starts > 0 {
+		name += fmt.Sprint(p.starts)
+	}
+	return filepath.Join(p.dir, name+end)
+}
+
+func (p *places) admin() string { return p.own("admin", "") }
 
 func (p *places) addr(l *listener) string {
 	if l.Network == "unix" {
@@ -61,13 +75,18 @@ type run struct {
 	d        *world.Daemon
 	binary   [2]world.Program // the one that begins, and the one that it is upgraded to, in turn
 	upgrades int              // so far
+	probes   *probes
 }
 
 // play runs a script in a folder, and reports whether all that must be true was true.
-func play(s *script, binary, dir string, out io.Writer) (good bool, err error) {
+// later is the binary that it is upgraded to, and back; empty: a copy of the first one.
+func play(s *script, binary, later, dir string, out io.Writer) (good bool, err error) {
 	own, sockets := filepath.Join(dir, "run"), filepath.Join(dir, "clients")
 	other := filepath.Join(dir, "penstock-other")
-	text, err := os.ReadFile(binary)
+	if later == "" {
+		later = binary
+	}
+	text, err := os.ReadFile(later)
 	if err = errors.Join(err, os.Mkdir(own, 0o755), os.Mkdir(sockets, 0o755), os.WriteFile(other, text, 0o755), os.Chmod(dir, 0o755)); err != nil {
 		return false, err
 	}
@@ -77,10 +96,24 @@ func play(s *script, binary, dir string, out io.Writer) (good bool, err error) {
 		}
 	}
 	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250)) // not of the seed: others may be at work
-	r := &run{places: places{own, host}, config: s.Config.clone(), members: map[string]map[int]*member{}, w: world.New(s.Seed, out, sockets)}
+	r := &run{places: places{dir: own, host: host, wide: 24000 + rand.IntN(8000)}, config: s.Config.clone(), members: map[string]map[int]*member{}, w: world.New(s.Seed, out, sockets)}
 	r.binary = [2]world.Program{{Name: "first", Path: binary}, {Name: "other", Path: other}}
 	r.w.KeepAfter, r.w.Slack, r.w.Idle, r.w.Rate = keepAfter, slack, world.Idle, rate
 	defer r.w.CloseUpstreams()
+	authority, err := certs.New(dir)
+	if err == nil {
+		r.pair, err = authority.Server("world", "ecdsa", certs.Name)
+	}
+	if err == nil {
+		err = readable(r.pair)
+	}
+	if err != nil {
+		return false, err
+	}
+	if r.probes, err = r.startProbes(s.Without); err != nil {
+		return false, err
+	}
+	defer r.probes.close()
 	for _, g := range r.config.Groups {
 		if err := r.listen(g); err != nil {
 			return false, err
@@ -89,32 +122,45 @@ func play(s *script, binary, dir string, out io.Writer) (good bool, err error) {
 	for _, l := range r.config.Listeners {
 		r.w.Places = append(r.w.Places, &world.Place{Name: l.Name, Network: l.Network, Addr: r.addr(l), Upstream: r.config.group(l.Group).Network, Own: l.Network == "udp"})
 	}
-	if r.d, err = world.Start(binary, own, r.config.text(&r.places), true); err != nil {
+	err = onCPUs(s.Config.CPUs, func() (err error) {
+		r.d, err = world.Start(binary, own, r.config.text(&r.places), true)
+		return err
+	})
+	if err != nil {
 		return false, err
 	}
-	defer r.d.Kill()
-	watcher := world.Watch(r.w, r.d, true)
-	r.w.Load(1, nil)
-	r.w.LoadDatagrams(1)
-	r.w.NewClients(20 * time.Millisecond)
-	r.w.Sleep(2 * time.Second)
+	var watcher *world.Watcher
+	defer func() { r.d.Kill() }() // another one may be there then
+	if len(s.Config.Probed) == 0 {
+		watcher = world.Watch(r.w, r.d, true)
+		r.w.Load(1, nil)
+		r.w.LoadDatagrams(1)
+		r.w.NewClients(20 * time.Millisecond)
+		r.w.Sleep(2 * time.Second)
+	}
 	r.check("the start")
 	for i, e := range s.Events {
 		if !r.w.Tally.Good() {
 			break
 		}
-		r.w.Sleep(e.Rest)
+		if !e.Close {
+			r.w.Sleep(e.Rest)
+		}
 		what := fmt.Sprintf("event %d, %v", i+1, e)
 		if err := r.happen(&e); err != nil {
 			r.fault("%s: %v", what, err)
 		}
-		r.check(what)
+		if i+1 == len(s.Events) || !s.Events[i+1].Close {
+			r.check(what)
+		}
 	}
 	if err := r.w.Finish(); err != nil {
 		r.fault("%v", err)
 	}
-	if err := watcher.Balance(); err != nil {
-		r.fault("metrics: %v", err)
+	if watcher != nil {
+		if err := watcher.Balance(); err != nil {
+			r.fault("metrics: %v", err)
+		}
 	}
 	if code, err := r.d.Terminate(); err != nil || code != 0 && code != drainedLate {
 		r.fault("the daemon ended with code %d: %v", code, err)
@@ -190,14 +236,24 @@ func (r *run) happen(e *event) error {
 	switch e.Do {
 	case "kill":
 		signals := map[string]syscall.Signal{"killed": syscall.SIGKILL, "segmentation fault": syscall.SIGSEGV, "aborted": syscall.SIGABRT}
-		r.w.Sleep(1200 * time.Millisecond) // a worker that dies forgets what it was told in its last second
-		if err := r.d.KillWorker(r.w, signals[e.Value]); err != nil {
+		if !e.Close {
+			r.w.Sleep(1200 * time.Millisecond) // so that it has all that it saves from time to time
+		}
+		kill := r.d.KillWorker
+		if e.Oldest {
+			kill = r.d.KillServing
+		}
+		if err := kill(r.w, signals[e.Value]); err != nil {
 			return err
 		}
 		return r.d.Ready(world.Patience)
 	case "upgrade":
 		r.upgrades++
 		return r.d.Upgrade(r.w, r.binary[r.upgrades%2])
+	case "cpus":
+		return r.cpus(e.Value)
+	case "restart":
+		return r.restart()
 	case "add":
 		if m != nil {
 			return nil
@@ -255,7 +311,7 @@ func (r *run) reload(e *event) error {
 			r.config.Listeners = append(r.config.Listeners, l)
 		}
 	}
-	file := filepath.Join(r.dir, "penstock.yaml")
+	file := filepath.Join(r.d.Dir, "penstock.yaml")
 	if err := os.WriteFile(file, []byte(r.config.text(&r.places)), 0o644); err != nil {
 		return err
 	}
@@ -309,6 +365,7 @@ func (r *run) check(after string) {
 	if err != nil {
 		r.fault("after %s: %v", after, err)
 	}
+	r.probes.all(r.fault, after)
 	for _, l := range r.config.Listeners {
 		if strings.HasPrefix(l.Name, "more-") {
 			r.w.Try(&world.Place{Name: l.Name, Network: l.Network, Addr: r.addr(l), Upstream: "tcp"})
@@ -333,6 +390,9 @@ func (r *run) compare() error {
 	}
 	is, want := []string{}, []string{}
 	for _, g := range in.Groups {
+		if r.members[g.Name] == nil { // of a probed listener, whose clients know more
+			continue
+		}
 		for _, m := range g.Members {
 			is = append(is, fmt.Sprintf("%s/%s drained: %v", g.Name, m.Name, m.State == "drained"))
 		}

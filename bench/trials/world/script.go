@@ -17,15 +17,33 @@ type script struct {
 	Seed   uint64 // of the load, too
 	Config config
 	Events []event
+	// Without are events, kinds of probed listeners and kinds of clients that are left out, because what they find is known.
+	Without []string `json:",omitempty"`
+}
+
+// leaveOut leaves something out of what was drawn, and reports whether anything is left.
+func (s *script) leaveOut(names []string) bool {
+	s.Without = names
+	s.Events = slices.DeleteFunc(s.Events, func(e event) bool { return slices.Contains(names, e.Do) })
+	probed := len(s.Config.Probed) > 0
+	if probed {
+		s.Config.Probed = slices.DeleteFunc(s.Config.Probed, func(d *probedListener) bool { return slices.Contains(names, d.Kind) })
+		if len(s.Config.Probed) == 0 {
+			s.Config.Probed = []*probedListener{{Kind: "tcp", Port: 22444, Balance: balances[0]}}
+		}
+	}
+	return !slices.Contains(names, map[bool]string{true: "probed", false: "load"}[probed])
 }
 
 // A config is the model's configuration, of which the daemon's is written.
 type config struct {
-	Loops     int
+	Loops     int    // 0: one for each CPU
+	CPUs      string `json:",omitempty"` // with which the service begins: as the event cpus has them
 	Sandbox   string // its mode
 	User      string // the user that the daemon becomes; "": it stays who it is
 	Groups    []*group
 	Listeners []*listener
+	Probed    []*probedListener `json:",omitempty"` // if there are any, the daemon has no load, and no other listeners
 }
 
 // A group has the first members of the model that have its network, and those that events give it.
@@ -47,6 +65,8 @@ type event struct {
 	Member int           `json:",omitempty"`
 	Value  string        `json:",omitempty"`
 	Rest   time.Duration // before it
+	Oldest bool          `json:",omitempty"` // kill: the worker that serves, also if another one is about to take over
+	Close  bool          `json:",omitempty"` // it follows the one before at once, and what is checked in between is left out
 }
 
 func (e event) String() string {
@@ -60,24 +80,32 @@ func (e event) String() string {
 	if e.Value != "" {
 		what += " " + e.Value
 	}
+	if e.Oldest {
+		what += ", the one that serves"
+	}
+	if e.Close {
+		what += ", at once"
+	}
 	return what
 }
 
-// deeds are what can happen, the more frequent ones several times, and how each is drawn.
-var deeds = []struct {
+// A deed is a kind of event.
+type deed struct {
 	name string
 	draw func(r *rand.Rand, c *config, e *event)
-}{
-	{"kill", func(r *rand.Rand, _ *config, e *event) {
-		e.Value = pick(r, "killed", "killed", "segmentation fault", "aborted")
-	}},
+}
+
+// deeds are what can happen to a daemon with load, the more frequent ones several times, and how each is drawn.
+var deeds = []deed{
+	{"kill", anyKill},
 	{"upgrade", func(*rand.Rand, *config, *event) {}},
 	{"add", func(r *rand.Rand, c *config, e *event) { e.Group, e.Member = anyGroup(r, c), addedMember+r.IntN(4) }},
 	{"add", func(r *rand.Rand, c *config, e *event) { e.Group, e.Member = anyGroup(r, c), addedMember+r.IntN(4) }},
 	{"remove", func(r *rand.Rand, c *config, e *event) { e.Group, e.Member = anyGroup(r, c), addedMember+r.IntN(4) }},
 	{"drain", anyMember},
 	{"enable", anyMember},
-	{"loops", func(r *rand.Rand, _ *config, e *event) { e.Value = pick(r, "1", "2", "3", "4") }},
+	{"loops", anyLoops},
+	{"cpus", anyCPUs},
 	{"sandbox", func(r *rand.Rand, _ *config, e *event) { e.Value = pick(r, "on", "off", "log") }},
 	{"balance", func(r *rand.Rand, c *config, e *event) { e.Group, e.Value = anyGroup(r, c), pick(r, balances...) }},
 	{"file", func(r *rand.Rand, c *config, e *event) { e.Group, e.Member = anyGroup(r, c), fileMember+r.IntN(3) }},
@@ -99,6 +127,14 @@ const (
 
 func pick(r *rand.Rand, all ...string) string { return all[r.IntN(len(all))] }
 
+func anyKill(r *rand.Rand, _ *config, e *event) {
+	e.Value, e.Oldest = pick(r, "killed", "killed", "segmentation fault", "aborted"), r.IntN(2) == 0
+}
+
+func anyLoops(r *rand.Rand, _ *config, e *event) { e.Value = pick(r, "0", "1", "2", "3", "4") } // 0: one for each CPU
+
+func anyCPUs(r *rand.Rand, _ *config, e *event) { e.Value = pick(r, "1", "all") }
+
 func anyGroup(r *rand.Rand, c *config) string { return c.Groups[r.IntN(len(c.Groups))].Name }
 
 func anyMember(r *rand.Rand, c *config, e *event) {
@@ -109,9 +145,12 @@ func anyMember(r *rand.Rand, c *config, e *event) {
 // draw returns a script by its seed.
 func draw(seed uint64, events int, root bool) *script {
 	r := rand.New(rand.NewPCG(seed, 0))
-	c := config{Loops: 1 + r.IntN(3), Sandbox: pick(r, "on", "on", "on", "off")}
+	c := config{Loops: r.IntN(4), Sandbox: pick(r, "on", "on", "on", "off")}
 	if root && r.IntN(2) == 0 {
 		c.User = "65534:65534"
+	}
+	if r.IntN(2) == 0 {
+		return drawProbed(r, seed, events, c, root)
 	}
 	for _, network := range []string{"tcp", "udp"} {
 		c.Groups = append(c.Groups, &group{Name: network, Network: network, Balance: pick(r, balances...), Members: []int{firstMember, firstMember + 1}})
@@ -128,7 +167,7 @@ func draw(seed uint64, events int, root bool) *script {
 	s := &script{Seed: seed, Config: c}
 	for range events {
 		d := deeds[r.IntN(len(deeds))]
-		e := event{Do: d.name, Rest: time.Duration(r.IntN(1500)) * time.Millisecond}
+		e := event{Do: d.name, Rest: time.Duration(r.IntN(1500)) * time.Millisecond, Close: r.IntN(4) == 0}
 		d.draw(r, &c, &e)
 		if e.Do == "listener" && !root && len(e.Value) < 4 {
 			e.Value = "22001" // nobody else has ports below 1024
@@ -145,7 +184,7 @@ func (c *config) group(name string) *group {
 // clone returns a copy that can be changed.
 func (c *config) clone() *config {
 	n := *c
-	n.Groups, n.Listeners = nil, slices.Clone(c.Listeners)
+	n.Groups, n.Listeners, n.Probed = nil, slices.Clone(c.Listeners), slices.Clone(c.Probed)
 	for _, g := range c.Groups {
 		one := *g
 		one.Members = slices.Clone(g.Members)
@@ -161,8 +200,16 @@ func (c *config) text(p *places) string {
 	if c.User != "" {
 		user = fmt.Sprintf(", user: %q", c.User)
 	}
-	fmt.Fprintf(&b, "engine: {loops: %d}\nsandbox: {mode: %s%s}\nkeeper: {keep-after: %v, watchdog: 20s, max-restart-delay: 100ms, start-timeout: 20s, healthy-after: 500ms}\n", c.Loops, c.Sandbox, user, keepAfter)
-	fmt.Fprintf(&b, "admin: {listen: \"unix://%s/admin\"}\naccess-log: {to: \"%s/access.log\"}\ndrain: 1s\nlog: {format: json, flows: none}\ngroups:\n", p.dir, p.dir)
+	engine := ""
+	if c.Loops > 0 {
+		engine = fmt.Sprintf("engine: {loops: %d}\n", c.Loops)
+	}
+	fmt.Fprintf(&b, "%ssandbox: {mode: %s%s}\nkeeper: {keep-after: %v, watchdog: 20s, max-restart-delay: 100ms, start-timeout: 20s, healthy-after: 500ms}\n", engine, c.Sandbox, user, keepAfter)
+	drain := "1s"
+	if len(c.Probed) > 0 {
+		drain = "5s"
+	}
+	fmt.Fprintf(&b, "admin: {listen: \"unix://%s\"}\naccess-log: {to: %q}\ndrain: %s\nlog: {format: json, flows: none}\ngroups:\n", p.admin(), p.own("access", ".log"), drain)
 	for _, g := range c.Groups {
 		var members []string
 		for _, n := range g.Members {
@@ -170,7 +217,13 @@ func (c *config) text(p *places) string {
 		}
 		fmt.Fprintf(&b, "  %s: {balance: %s, members: [%s]}\n", g.Name, g.Balance, strings.Join(members, ", "))
 	}
+	for _, d := range c.Probed {
+		b.WriteString(d.groups(p))
+	}
 	fmt.Fprintln(&b, "listeners:")
+	for _, d := range c.Probed {
+		b.WriteString(d.listener(p))
+	}
 	for _, l := range c.Listeners {
 		idle := ""
 		if l.Network == "udp" {

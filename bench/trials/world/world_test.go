@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -38,7 +40,7 @@ func TestDraw(t *testing.T) {
 			seen[e.Do] = true
 		}
 	}
-	for _, d := range deeds {
+	for _, d := range slices.Concat(deeds, probedDeeds) {
 		if !seen[d.name] {
 			t.Errorf("%s never happens", d.name)
 		}
@@ -50,7 +52,7 @@ func TestEachEvent(t *testing.T) {
 	if testnet.RaceEnabled {
 		t.Skip("under the race detector: chaos runs the same load")
 	}
-	binary, err := trial.Penstock("", t.TempDir(), trial.Released...)
+	binary, err := trial.Penstock("", t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +61,7 @@ func TestEachEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	s := draw(1, 0, false)
+	s := drawn(false)
 	s.Events = []event{
 		{Do: "kill", Value: "killed"}, // first: a worker forgets what it was told in its last second, however long that is on this machine
 		{Do: "add", Group: "tcp", Member: addedMember}, {Do: "drain", Group: "tcp", Member: addedMember},
@@ -68,16 +70,41 @@ func TestEachEvent(t *testing.T) {
 		{Do: "sandbox", Value: "log"}, {Do: "listener", Group: "tcp", Value: "22001"},
 	}
 	world.Patience = testwait.Patience
-	var out bytes.Buffer
-	begun := time.Now()
-	if good, err := play(s, binary, dir, &out); err != nil || !good {
-		t.Errorf("%v after %v\n%s", err, time.Since(begun), out.String())
+	probed := drawn(true)
+	probed.Config.Loops, probed.Config.User, probed.Config.Probed = 1, "", nil
+	for i, kind := range probedKinds[1:] { // without a Unix listener, of which there cannot be two at once
+		probed.Config.Probed = append(probed.Config.Probed, &probedListener{Kind: kind, Port: 22440 + i, Balance: balances[0], Offers: protocols, Routes: protocols[:1]})
+	}
+	probed.Events = []event{{Do: "loops", Value: "3"}, {Do: "kill", Value: "killed", Oldest: true, Close: true}, {Do: "cpus", Value: "1"}, {Do: "upgrade"},
+		{Do: "cpus", Value: "all"}, {Do: "sandbox", Value: "log"}, {Do: "restart"}}
+	gram := drawn(true)
+	gram.Config.User, gram.Config.Probed, gram.Events = "", []*probedListener{{Kind: "gram", Balance: balances[0]}}, []event{{Do: "kill", Value: "aborted"}}
+	for name, s := range map[string]*script{"load": s, "probed": probed, "gram": gram} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			begun, own := time.Now(), filepath.Join(dir, name)
+			if err := os.Mkdir(own, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if good, err := play(s, binary, "", own, &out); err != nil || !good {
+				t.Errorf("%v after %v\n%s", err, time.Since(begun), out.String())
+			}
+		})
+	}
+}
+
+// drawn returns a script that has probed listeners, or has not.
+func drawn(probed bool) *script {
+	for seed := uint64(1); ; seed++ {
+		if s := draw(seed, 0, false); (len(s.Config.Probed) > 0) == probed {
+			return s
+		}
 	}
 }
 
 // A run changes a copy of what was drawn.
 func TestClone(t *testing.T) {
-	c := draw(1, 0, false).Config
+	c := drawn(false).Config
 	changed := c.clone()
 	changed.group("tcp").Members[0] = 7
 	changed.Listeners[0] = &listener{Name: "other"}

@@ -552,7 +552,7 @@ func (s *simulation) done(r *Record) {
 		switch {
 		case r.Cause == CauseEnd && t.Written != half.sent:
 			s.fail("flow %d has ended well, and says %d bytes of direction %d, of which %d were sent", f.id, t.Written, h, half.sent)
-		case t.Written > t.Read, t.Read > half.sent, t.Written < half.got && r.Cause != CauseCrashed:
+		case t.Spliced > t.Written, t.Spliced < 0, t.Written > t.Read, t.Read > half.sent, t.Written < half.got && r.Cause != CauseCrashed:
 			s.fail("flow %d says that %d bytes of direction %d were read and %d written; %d were sent, and %d have arrived", f.id, t.Read, h, t.Written, half.sent, half.got)
 		}
 	}

@@ -46,6 +46,14 @@ func (s *gramSimulation) lookAtGrams() {
 	if n := d.loopStats.Kept; n != kept {
 		s.fail("%d flows are kept, and %d are counted", kept, n)
 	}
+	if n := d.undecided.n + d.silent.n + d.answered.n + d.verified.n; n != d.slab.Live {
+		s.fail("%d flows, and %d on the lists by age", d.slab.Live, n)
+	}
+	for _, p := range d.ports {
+		if p.state == portClosed && p.owned != len(p.flows) && s.kind.limit == 0 && !s.faulted {
+			s.fail("a port is closed, and of its %d flows %d have sockets of their own", len(p.flows), p.owned)
+		}
+	}
 	present := s.present()
 	missing, left := int64(0), s.unresolved[:0]
 	for _, x := range s.unresolved {

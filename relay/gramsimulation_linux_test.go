@@ -36,6 +36,7 @@ type gramSimulation struct {
 	counted     int64       // datagrams dropped by the engine's count when the last process had died
 	recount     bool        // one has
 	refused     bool        // an upstream has been away
+	faulted     bool        // calls have failed
 	relistens   int
 	in          *sys.Vector
 	out         *sys.Vector
@@ -410,7 +411,7 @@ func (s *gramSimulation) explainsGram(f *gramLife, c Cause) bool {
 	case CauseCrashed:
 		return s.deaths+s.upgrades > 0
 	case CauseClosed:
-		return s.relistens > 0
+		return s.relistens > 0 && (s.kind.network == 3 || s.faulted || s.kind.limit > 0) // flows of UDP get sockets of their own
 	case CauseNoDescriptors, CauseNoPorts, CauseUpstreamFailed:
 		return s.process.Fault != nil || s.kind.limit > 0
 	}

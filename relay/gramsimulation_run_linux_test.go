@@ -177,7 +177,7 @@ func (s *gramSimulation) do(x gramStep) {
 	case gramUpgrade:
 		s.upgrade()
 	case gramFault:
-		s.process.Fault = gramFaults(x.a, x.b)
+		s.process.Fault, s.faulted = gramFaults(x.a, x.b), true
 	case gramHeal:
 		s.process.Fault = nil
 	case gramHolderFails:

@@ -287,7 +287,7 @@ func TestResetIsNoEndByReadAndWrite(t *testing.T) {
 // noted is a connection that cannot be compared.
 type noted struct {
 	net.Conn
-	notes []string
+	_ []string
 }
 
 // Connections need not be comparable, by whatever the pair ends.

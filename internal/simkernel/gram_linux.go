@@ -47,13 +47,6 @@ type packet struct {
 	joined   int    // packets that came one by one
 }
 
-func (p *packet) count() int {
-	if p.segment == 0 {
-		return 1
-	}
-	return (len(p.b) + p.segment - 1) / p.segment
-}
-
 // memory is what a packet counts in its socket's buffer: about skb->truesize.
 func (p *packet) memory() int { return 768 + (len(p.b)+511)&^511 }
 

@@ -246,20 +246,18 @@ func (v *probes) exchange(c net.PacketConn, to net.Addr, message, group string) 
 		return err
 	}
 	b := make([]byte, 256)
-	for c.SetReadDeadline(time.Now().Add(time.Second)); ; {
-		n, _, err := c.ReadFrom(b)
-		if err != nil {
-			return fmt.Errorf("no answer: %w", err)
-		}
-		if string(b[:n]) == group+" "+message {
-			return nil
-		}
-		if !bytes.Contains(b[:n], []byte(" message ")) || bytes.HasSuffix(b[:n], []byte(" "+message)) {
-			return fmt.Errorf("%w: answered by %q", errWrong, b[:n])
-		}
-		// An answer to the message before: it came to more than one member, or more than once.
-		return fmt.Errorf("%w: answered twice: %q", errWrong, b[:n])
+	c.SetReadDeadline(time.Now().Add(time.Second))
+	n, _, err := c.ReadFrom(b)
+	switch {
+	case err != nil:
+		return fmt.Errorf("no answer: %w", err)
+	case string(b[:n]) == group+" "+message:
+		return nil
+	case !bytes.Contains(b[:n], []byte(" message ")) || bytes.HasSuffix(b[:n], []byte(" "+message)):
+		return fmt.Errorf("%w: answered by %q", errWrong, b[:n])
 	}
+	// An answer to the message before: it came to more than one member, or more than once.
+	return fmt.Errorf("%w: answered twice: %q", errWrong, b[:n])
 }
 
 // stream is a client of a stream.

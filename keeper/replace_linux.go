@@ -166,8 +166,9 @@ func (r *runner) execNow(signals chan os.Signal) (again bool) {
 	defer sys.Linux{}.Close(memfd)
 	r.setCloseOnExec(memfd, false)
 	defer r.setCloseOnExec(memfd, true)
-	// Go's runtime unblocks these two when a program starts, before it has handlers; they would end it. It
-	// respects that they are ignored, until signal.Notify. One that comes in between is lost.
+	// Go's runtime unblocks these two, and SIGTERM, when a program starts, before it has handlers (blockableSig in
+	// runtime/signal_unix.go); they would end it. It respects that these two are ignored, until signal.Notify; one that comes in
+	// between is lost. A SIGTERM in these milliseconds ends the keeper, and the worker goes on alone.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT)
 	defer signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT)
 	if len(signals) > 0 { // what they change is not in the saved state

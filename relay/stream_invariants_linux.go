@@ -59,7 +59,8 @@ func (s *streams) checkFlow(slot uint32, f *streamFlow) {
 	if f.slot != slot || l.Slots.Find(f.ref()) != s {
 		l.Violated(10, "the flow of slot %d says slot %d, generation %d", slot, f.slot, f.gen)
 	}
-	if f.deadline().cause != CauseNone && !l.Armed(slot) {
+	// One that begins again when all flows are restored has its timer from then on.
+	if f.state != streamRestored && f.deadline().cause != CauseNone && !l.Armed(slot) {
 		l.Violated(9, "slot %d, state %d: a deadline, and no timer", slot, f.state)
 	}
 	if f.throttled && !l.Armed(slot) || f.state == streamRetrying && !l.Armed(slot) || f.backlogFull && !l.Armed(slot) {

@@ -217,11 +217,22 @@ var layer4Cases = []layer4Case{
 	{"breaker", "circuit breaker with max_connections 2", "one, one, closed", tcpCase("", "", `, "circuitBreakers": {"thresholds": [{"maxConnections": 2}]}`, speakers("one")), func(t *testing.T, at net.Addr) string {
 		var names []string
 		for range 2 {
-			c := testnet.Dial(t, at)
-			defer c.Close()
-			c.SetDeadline(time.Now().Add(patience))
-			name, _ := readName(c)
-			names = append(names, name)
+			// Who has asked whether the listener is there may still be counted.
+			testwait.Until(t, "a client is served", func() bool {
+				c, err := net.DialTimeout(at.Network(), at.String(), patience)
+				if err != nil {
+					return false
+				}
+				c.SetDeadline(time.Now().Add(patience))
+				name, err := readName(c)
+				if err != nil {
+					c.Close()
+					return false
+				}
+				t.Cleanup(func() { c.Close() })
+				names = append(names, name)
+				return true
+			})
 		}
 		return strings.Join(append(names, greeted(at, nil)), ", ")
 	}},

@@ -31,8 +31,8 @@ func StartProcess(path string, argv, env []string, dir string, files []int) (pid
 }
 
 // Execute replaces the program of this process. Descriptors without FD_CLOEXEC stay open. It returns only if
-// it failed. Signals that would end the new program before it has its handlers are blocked in it: package
-// os/signal takes them when they are asked for. execve(2).
+// it failed. SIGUSR1 and SIGUSR2, which would end the new program before it has its handlers, are blocked in it until package os/signal is
+// asked for them. The others are blocked until Go's runtime starts there. execve(2).
 func Execute(path string, argv, env []string) Errno {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -216,6 +216,12 @@ var layer4Cases = []layer4Case{
 	}},
 	{"breaker", "circuit breaker with max_connections 2", "one, one, closed", tcpCase("", "", `, "circuitBreakers": {"thresholds": [{"maxConnections": 2}]}`, speakers("one")), func(t *testing.T, at net.Addr) string {
 		var names []string
+		var held []net.Conn
+		defer func() {
+			for _, c := range held {
+				c.Close()
+			}
+		}()
 		for range 2 {
 			// Who has asked whether the listener is there may still be counted.
 			testwait.Until(t, "a client is served", func() bool {
@@ -229,7 +235,7 @@ var layer4Cases = []layer4Case{
 					c.Close()
 					return false
 				}
-				t.Cleanup(func() { c.Close() })
+				held = append(held, c)
 				names = append(names, name)
 				return true
 			})

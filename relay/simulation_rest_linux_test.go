@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -8,15 +10,13 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// rest lets time pass from time-out to time-out of the loop, as it does on a machine that has nothing else to do, and returns how often the
-// loop has waited, and how many calls of a kind it has made.
+// rest lets time pass from time-out to time-out of the loops, as it does on a machine that has nothing else to do, and returns how often the
+// busiest loop has waited, and how many calls of some kinds they have made.
 func (s *simulation) rest(d time.Duration, kinds ...simkernel.Call) (waits, calls int) {
 	fault := s.process.Fault
 	s.process.Fault = func(c simkernel.Call, n int) (int, sys.Errno) {
-		for _, kind := range kinds {
-			if c == kind {
-				calls++
-			}
+		if slices.Contains(kinds, c) {
+			calls++
 		}
 		if fault != nil {
 			return fault(c, n)
@@ -24,17 +24,25 @@ func (s *simulation) rest(d time.Duration, kinds ...simkernel.Call) (waits, call
 		return n, 0
 	}
 	defer func() { s.process.Fault = fault }()
-	for end := s.world.Elapsed() + d; waits < 10_000; {
-		s.turn()
-		waits++
-		until := s.process.WaitsUntil()
-		if until < 0 || until > end {
-			s.world.Sleep(end - s.world.Elapsed())
+	end := s.world.Elapsed() + d
+	due, waited := make([]time.Duration, len(s.core.loops)), make([]int, len(s.core.loops)) // when each loop has its next turn
+	for slices.Max(waited) < 10_000 {
+		for i := range due {
+			if due[i] <= s.world.Elapsed() {
+				s.turnLoop(i)
+				waited[i]++
+				if due[i] = s.process.WaitsUntil(); due[i] < 0 {
+					due[i] = end + 1
+				}
+			}
+		}
+		next := slices.Min(due)
+		s.world.Sleep(max(0, min(next, end)-s.world.Elapsed()))
+		if next > end {
 			break
 		}
-		s.world.Sleep(max(0, until-s.world.Elapsed()))
 	}
-	return waits, calls
+	return slices.Max(waited), calls
 }
 
 // failing makes a kind of call fail.
@@ -49,84 +57,93 @@ func failing(kind simkernel.Call, e sys.Errno) func(simkernel.Call, int) (int, s
 
 // A loop whose flows rest sleeps: it asks the kernel for nothing, whatever it did a moment ago, and whatever does not go on.
 func TestSimulateRest(t *testing.T) {
-	const hour = time.Hour
-	exchangeUp := func(s *simulation, f *simFlow, n int) {
-		s.send(f, up, n)
+	exchangeUp := func(s *simulation, n int) {
+		s.send(s.flows[0], up, n)
 		s.turn()
-		s.read(f, sideUpstream, 1<<20)
+		s.read(s.flows[0], sideUpstream, 1<<20)
 	}
-	exchange := func(s *simulation, f *simFlow, n int) {
+	exchange := func(s *simulation, n int) {
 		for range 50 {
-			exchangeUp(s, f, n)
-			s.send(f, down, n)
+			exchangeUp(s, n)
+			s.send(s.flows[0], down, n)
 			s.turn()
-			s.read(f, sideClient, 1<<20)
+			s.read(s.flows[0], sideClient, 1<<20)
 		}
 	}
 	moving := []simkernel.Call{"recv", "splice", "send", "read-pipe"}
-	for _, c := range []struct {
+	type state struct {
 		name         string
-		idle         time.Duration
-		setUp        func(*simulation, *simFlow)
+		setUp        func(s *simulation, kind int)
 		kinds        []simkernel.Call
 		waits, calls int // at most, in 300 ms
-	}{
-		{"after an exchange", hour, func(s *simulation, f *simFlow) { exchange(s, f, 10) }, moving, 1, 0},
-		{"after bulk", hour, func(s *simulation, f *simFlow) { exchange(s, f, 200_000) }, moving, 1, 0},
-		{"a reader has stopped", hour, func(s *simulation, f *simFlow) {
-			exchange(s, f, 200_000)
+	}
+	states := []state{
+		{"after an exchange", func(s *simulation, _ int) { exchange(s, 10) }, moving, 1, 0},
+		{"after bulk", func(s *simulation, _ int) { exchange(s, 200_000) }, moving, 1, 0},
+		{"a reader has stopped", func(s *simulation, _ int) {
+			exchange(s, 200_000)
 			for range 20 {
-				s.send(f, up, 1<<20)
+				s.send(s.flows[0], up, 1<<20)
 				s.turn()
 			}
 		}, moving, 1, 0},
-		{"less than the low-water mark has come", hour, func(s *simulation, f *simFlow) {
-			lagging := false
+		{"less than the low-water mark has come", func(s *simulation, _ int) {
 			for range 200 { // 25 MB
-				exchangeUp(s, f, 200_000)
+				exchangeUp(s, 200_000)
 			}
 			for range 20 {
-				exchangeUp(s, f, 10_000)
+				exchangeUp(s, 10_000)
 			}
-			s.core.streams.all[0].slab.Each(func(f *streamFlow) { lagging = f.half[up].Lagging() })
-			if !lagging {
-				s.fail("the source has no mark")
+			lagging := false
+			for _, st := range s.core.streams.all {
+				st.slab.Each(func(f *streamFlow) { lagging = lagging || f.half[up].Lagging() })
 			}
-			s.send(f, up, 100)
+			if lagging == s.flows[0].unix[sideClient] { // only TCP has marks
+				s.fail("the source has a mark: %v", lagging)
+			}
+			s.send(s.flows[0], up, 100)
 		}, moving, 1, 0},
-		{"one side has ended", hour, func(s *simulation, f *simFlow) { s.end(f, sideClient) }, moving, 2, 0},
-		{"no descriptor for a client", hour, func(s *simulation, f *simFlow) {
-			s.process.Fault = failing("accept", sys.EMFILE)
-			s.connect(0, 0)
-		}, []simkernel.Call{"accept"}, 2, 1},
-		{"no descriptor for an upstream", hour, func(s *simulation, f *simFlow) {
-			s.core.streams.paused.most = hour
+		{"one side has ended", func(s *simulation, _ int) { s.end(s.flows[0], sideClient) }, moving, 2, 0},
+		{"no descriptor for an upstream", func(s *simulation, kind int) {
+			s.core.streams.paused.most = simRestIdle
 			s.process.Fault = failing("socket", sys.EMFILE)
-			s.connect(0, 0)
+			s.connect(kind, 0)
 			s.turn()
-			s.connect(0, 0)
+			s.connect(kind, 0)
 		}, []simkernel.Call{"accept", "socket"}, 2, 0},
-		{"a listener fails", hour, func(s *simulation, f *simFlow) {
+		{"a listener fails", func(s *simulation, kind int) {
 			s.process.Fault = failing("accept", sys.EINVAL)
-			s.connect(0, 0)
+			s.connect(kind, 0)
 		}, []simkernel.Call{"accept"}, 2, 40},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := newSimulation(simSettings{idle: c.idle})
-			defer s.finish()
-			s.connect(0, 0)
-			s.settle(false)
-			c.setUp(s, s.flows[0])
-			s.rest(100 * time.Millisecond) // what is still to be done
-			if waits, calls := s.rest(300*time.Millisecond, c.kinds...); waits > c.waits || calls > c.calls {
-				t.Errorf("in 300 ms of rest, the loop has waited %d times, %d at most, and made %d calls of %v, %d at most", waits, c.waits, calls, c.kinds, c.calls)
-			} else {
-				t.Logf("%d waits, %d calls of %v", waits, calls, c.kinds)
+	}
+	for _, e := range []sys.Errno{sys.EMFILE, sys.ENFILE, sys.ENOBUFS, sys.ENOMEM} {
+		states = append(states, state{fmt.Sprintf("no client can be accepted, errno %d", int(e)), func(s *simulation, kind int) {
+			s.process.Fault = failing("accept", e)
+			s.connect(kind, 0)
+		}, []simkernel.Call{"accept"}, 2, 2})
+	}
+	for _, c := range states {
+		for kind, sockets := range map[int]string{0: "tcp to tcp", 1: "unix to tcp", 4: "tcp to unix", 5: "unix to unix"} {
+			for loops := 1; loops <= 2; loops++ {
+				t.Run(fmt.Sprintf("%s/%s/loops=%d", c.name, sockets, loops), func(t *testing.T) {
+					s := newSimulation(simSettings{idle: simRestIdle, loops: loops})
+					defer s.finish()
+					s.connect(kind, 0)
+					s.settle(false)
+					c.setUp(s, kind)
+					s.rest(100 * time.Millisecond) // what is still to be done
+					if waits, calls := s.rest(300*time.Millisecond, c.kinds...); waits > c.waits || calls > c.calls {
+						t.Errorf("in 300 ms of rest, a loop has waited %d times, %d at most, and there were %d calls of %v, %d at most", waits, c.waits, calls, c.kinds, c.calls)
+					}
+					s.settle(true)
+					if s.check(); s.wrong != nil {
+						t.Error(s.wrong)
+					}
+				})
 			}
-			s.settle(true)
-			if s.check(); s.wrong != nil {
-				t.Error(s.wrong)
-			}
-		})
+		}
 	}
 }
+
+// simRestIdle is longer than any rest here.
+const simRestIdle = time.Hour

@@ -87,7 +87,7 @@ func TestEndWakesListeners(t *testing.T) {
 }
 
 // A connection that failed before it was accepted is passed over; a listener
-// that answers with nothing but errors can be closed. TestSimulateRest shows that it is no spin.
+// that answers with nothing but errors can be closed. TestSimulateRest shows that it does not spin.
 func TestAcceptErrors(t *testing.T) {
 	r := newRig(t, Config{Loops: 1})
 	l := r.listen("tcp4", ListenConfig{}, &Addr{Network: Echo})

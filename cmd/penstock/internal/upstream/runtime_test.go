@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
-	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -180,7 +179,6 @@ func (a answer) Watch(ctx context.Context, update func([]Target, error)) {
 
 // Additions are bounded, and the last member of a group stays.
 func TestMemberChangesAreBounded(t *testing.T) {
-	testnet.OneGoroutine(t)
 	s, _ := set(t, &spec.Group{Balance: "first", Members: members(1)}, Options{})
 	if err := s.RemoveMember("g", "m0"); err == nil || !strings.Contains(err.Error(), "only member") {
 		t.Error(err)

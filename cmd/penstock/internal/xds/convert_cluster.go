@@ -192,6 +192,9 @@ func (c *cluster) policy(s *section, o *object) (name string, slow time.Duration
 			continue
 		}
 		v := x.open("typed_config", tables...)
+		if v == nil { // its type is known, and what follows it is damaged
+			return "", 0
+		}
 		if v.of == &maglevPolicyTable || v.of == &ringHashPolicyTable {
 			c.localities(s, v)
 		} else {

@@ -72,6 +72,9 @@ var scenarios = []scenario{
 		withKeys(plainCluster, map[string]any{"upstream_bind_config": map[string]any{"source_address": map[string]any{"address": "10.0.0.9"}}, "upstream_connection_options": map[string]any{"tcp_keepalive": map[string]any{"keepalive_time": 60}}}),
 		[]string{`listen: "unix:///run/x.sock"`, `mode: "0660"`, "backlog: 100", `source: ["10.0.0.9"]`, "keepalive: 60s"}},
 
+	{"a policy that is damaged after its type", plainListener, withKeys(plainCluster, map[string]any{"load_balancing_policy": map[string]any{"policies": map[string]any{"typed_extension_config": map[string]any{
+		"typed_config": append(appendText(nil, 1, "type.googleapis.com/"+randomPolicyTable.name), 0xff)}}}}),
+		[]string{"error: Cluster web: load_balancing_policy.policies[0].typed_extension_config.typed_config: "}},
 	{"TLS", withKeys(plainListener, map[string]any{"filter_chains": withKeys(tcpChain(nil, nil), map[string]any{"transport_socket": map[string]any{"typed_config": packed{&message{name: "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext"}, nil}}})}), plainCluster,
 		[]string{"error: Listener web: filter_chains[0].transport_socket.typed_config: envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext is not supported; allowed: envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer"}},
 	{"fields that are refused", withKeys(plainListener, map[string]any{"use_original_dst": true, "bind_to_port": false, "freebind": false}), withKeys(plainCluster, map[string]any{"lb_policy": 6}),

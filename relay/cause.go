@@ -38,13 +38,14 @@ const (
 	CauseUpstreamTruncated              // the same of the upstream's
 	CauseClientClosed                   // the client's connection ended without close_notify, but nothing was on its way; both sides then ended
 	CauseNoPorts                        // no local port was free for the socket towards a datagram flow's upstream
+	CauseInternal                       // the flow was in a state that cannot be: an error of this package's, which Record.Err tells
 	causes
 )
 
 var causeNames = [causes]string{"open", "end", "refused", "no-upstream", "connect-timeout", "no-descriptors", "client-gone", "client-reset", "upstream-reset",
 	"client-failed", "upstream-failed", "queue-timeout", "first-byte", "life", "idle", "half-closed", "drained", "closed",
 	"answered", "evicted", "upstream-refused", "removed", "killed", "crashed", "overload",
-	"client-tls", "upstream-tls", "client-truncated", "upstream-truncated", "client-closed", "no-ports"}
+	"client-tls", "upstream-tls", "client-truncated", "upstream-truncated", "client-closed", "no-ports", "internal"}
 
 // broken reports whether a side's connection broke. The other side is then reset too,
 // even if the stream towards it has ended, so that an upstream that still works for a

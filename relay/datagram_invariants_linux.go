@@ -61,8 +61,8 @@ func (d *datagrams) checkFlow(slot uint32, f *datagramFlow) {
 	if f.sniffed != (d.sniffs[slot] != nil) {
 		l.Violated(40, "slot %d: sniffed is %t, and otherwise known", slot, f.sniffed)
 	}
-	if d.deadline(f).cause != CauseNone && !l.Armed(slot) {
-		l.Violated(9, "slot %d: a deadline, and no timer", slot)
+	if v := d.violation(f); v != nil {
+		l.Violated(v.Number, "slot %d: %s", slot, v.What)
 	}
 	a := d.ageList(f)
 	if f.older == nil && a.oldest != f || f.newer == nil && a.newest != f || f.older != nil && f.older.newer != f || f.newer != nil && f.newer.older != f {
@@ -70,9 +70,6 @@ func (d *datagrams) checkFlow(slot uint32, f *datagramFlow) {
 	}
 	if f.first >= 0 {
 		l.Violated(5, "slot %d has messages of a batch between two turns", slot)
-	}
-	if f.kept && d.keep.ledger.Record(slot).Generation() != f.gen {
-		l.Violated(29, "slot %d: a flow that is kept has no record", slot)
 	}
 }
 

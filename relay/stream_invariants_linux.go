@@ -2,8 +2,6 @@
 
 package relay
 
-import "github.com/penstock/penstock/internal/pump"
-
 // checkInvariants checks, at the end of a turn, that each flow that waits will be looked at again, and that what flows have is what is
 // counted. See internal/loop.
 func (s *streams) checkInvariants() {
@@ -53,54 +51,16 @@ func (s *streams) checkFree(slot uint32, f *streamFlow) {
 	}
 }
 
-// checkFlow checks that a flow is looked at again.
+// checkFlow checks a flow.
 func (s *streams) checkFlow(slot uint32, f *streamFlow) {
 	l := s.loop
 	if f.slot != slot || l.Slots.Find(f.ref()) != s {
 		l.Violated(10, "the flow of slot %d says slot %d, generation %d", slot, f.slot, f.gen)
 	}
-	// One that begins again when all flows are restored has its timer from then on.
-	if f.state != streamRestored && f.deadline().cause != CauseNone && !l.Armed(slot) {
-		l.Violated(9, "slot %d, state %d: a deadline, and no timer", slot, f.state)
-	}
-	if f.throttled && !l.Armed(slot) || f.state == streamRetrying && !l.Armed(slot) || f.backlogFull && !l.Armed(slot) {
-		l.Violated(9, "slot %d, state %d: it waits for a tick, and has no timer", slot, f.state)
-	}
-	if f.inReady && s.ready.len() == 0 || f.inLagging && s.lagging.len() == 0 {
-		l.Violated(9, "slot %d: it waits in a queue that is empty", slot)
-	}
-	switch f.state {
-	case streamAdmitting, streamChoosing:
-		l.Violated(12, "slot %d: a hook is asked between two turns: state %d", slot, f.state)
-	case streamRestored:
-		if s.restored.len() == 0 {
-			l.Violated(9, "slot %d: a restored flow that nobody begins", slot)
-		}
-	case streamShort:
-		if s.short.flows.len() == 0 {
-			l.Violated(9, "slot %d: it waits for a descriptor, and nobody knows", slot)
-		}
-	case streamSecuring, streamReplying:
-		if f.state == streamSecuring && f.tls == nil {
-			l.Violated(54, "slot %d: a handshake without TLS", slot)
-		}
-	case streamRelaying:
-		for h := range f.half {
-			if f.wait[h] == pump.Again && !f.inReady && !f.throttled {
-				l.Violated(9, "slot %d: direction %d could go on, and is in no queue", slot, h)
-			}
-			if f.muted[h] && f.wait[h] == pump.WantRead {
-				l.Violated(9, "slot %d: direction %d waits for its source, which is not watched", slot, h)
-			}
-		}
-		if f.over(up) && f.over(down) && f.cause == CauseNone && (f.tls == nil || f.tls.undelivered == 0) {
-			l.Violated(14, "slot %d: both directions have ended, and the flow has not", slot)
-		}
-	}
 	if f.fd[sideClient] < 0 {
 		l.Violated(13, "slot %d, state %d: a flow without a client's socket", slot, f.state)
 	}
-	if f.kept && s.keep.ledger.Record(slot).Generation() != f.gen {
-		l.Violated(29, "slot %d: a flow that is kept has no record", slot)
+	if v := s.violation(f); v != nil {
+		l.Violated(v.Number, "slot %d, state %d: %s", slot, f.state, v.What)
 	}
 }

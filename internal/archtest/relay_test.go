@@ -39,7 +39,7 @@ var relayTypes = []string{"addr", "answererror", "cause", "counters", "datagram"
 // refers to its own room and to those below, never to one above.
 var relayRooms = map[string][]relayRoom{
 	"stream": {
-		{"turn", []string{"turn", "invariants", "invariants_off"}},                                                                      // what the loop calls
+		{"turn", []string{"turn", "patrol", "invariants", "invariants_off"}},                                                            // what the loop calls
 		{"restore", []string{"restore", "restore_early"}},                                                                               // flows of an earlier process
 		{"approach", []string{"accept", "adopt", "answer", "connect", "descriptors", "handshake", "listen", "pause", "queue", "sniff"}}, // until a flow relays
 		{"carry", []string{"bandwidth", "carry", "end", "info", "overload", "records", "timeouts", "tls_close"}},                        // bytes, and the end
@@ -47,7 +47,7 @@ var relayRooms = map[string][]relayRoom{
 		{"flow", []string{"early", "flow", "owner", "port", "tls"}},                                                                     // what there is, and questions to it
 	},
 	"datagram": {
-		{"turn", []string{"turn", "invariants", "invariants_off"}},
+		{"turn", []string{"turn", "patrol", "invariants", "invariants_off"}},
 		{"restore", []string{"restore"}},
 		{"approach", []string{"accept", "close", "listen", "own", "stray"}}, // datagrams of clients, and who is new
 		// A flow is connected here, too: when an upstream is unreachable, it goes to the next one in the middle of a send.

@@ -13,12 +13,7 @@ const InvariantSlots = 4 * ChunkSize
 
 // Violated panics with the number of the invariant in docs/invariants.md.
 func (l *Loop) Violated(number int, format string, args ...any) {
-	panic(fmt.Sprintf("invariant %d is violated: loop %d, turn %d: %s", number, l.Index, *l.counters.Waits, fmt.Sprintf(format, args...)))
-}
-
-// Armed reports whether a slot has a timer.
-func (l *Loop) Armed(slot uint32) bool {
-	return int(slot) < len(l.wheel.slot) && l.wheel.slot[slot] != 0
+	panic((&Violation{number, fmt.Sprintf("loop %d, turn %d: %s", l.Index, *l.counters.Waits, fmt.Sprintf(format, args...))}).Error())
 }
 
 // Looked returns the slots that this turn looks at, and whether those are all.

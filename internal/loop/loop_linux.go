@@ -31,7 +31,7 @@ type Counters struct {
 // requests, and keeps the table of flows; what is to be done about any of these
 // its handlers know. All its fields but the mailbox belong to its goroutine alone.
 //
-//	wait ─▶ events ─▶ requests ─▶ walks ─▶ turns of the handlers ─▶ timers ─▶ wait
+//	wait ─▶ events ─▶ requests ─▶ walks ─▶ turns of the handlers ─▶ patrol ─▶ timers ─▶ wait
 //
 // The process may stop anywhere for seconds: by SIGSTOP, with its machine, or
 // for want of CPU. Timers therefore do not go by Now, but by Seen: what came
@@ -53,6 +53,8 @@ type Loop struct {
 	nextRequest int       // which of them is next
 	mail        bool      // there are more in the mailbox
 	walks       []*walk
+	patrolAt    time.Duration // when the next slots are looked at
+	patrolNext  uint32        // the first of them
 	Now         time.Duration // since Start, when this turn began
 	waitBegan   time.Duration // when the last wait began
 	Seen        time.Duration // events up to then have been handled
@@ -79,6 +81,8 @@ type Handler interface {
 	// Until returns when Turn has something to do even if there is no event:
 	// at once if that is 0, never if it is [Never].
 	Until() time.Duration
+	// Inspect gives a flow up if it is in a state that cannot be: without this, it would wait for ever. See [Loop.patrol].
+	Inspect(slot uint32)
 	// Due is called when a flow's timer comes up.
 	Due(slot uint32)
 	// Request is called with what was asked of the handler.
@@ -183,6 +187,7 @@ func (l *Loop) turn() {
 			all = false
 		}
 	}
+	l.patrol()
 	l.noteSeen(all)
 	l.timers()
 	l.checkInvariants()
@@ -347,6 +352,11 @@ func (l *Loop) Arm(slot uint32, at time.Duration) {
 
 // Disarm takes the timer of a slot back.
 func (l *Loop) Disarm(slot uint32) { l.wheel.remove(slot) }
+
+// Armed reports whether a slot has a timer.
+func (l *Loop) Armed(slot uint32) bool {
+	return int(slot) < len(l.wheel.slot) && l.wheel.slot[slot] != 0
+}
 
 // Step is a turn that does not wait, at the time that Now has, for tests of handlers. Requests and walks are left alone. It
 // reports whether there was something to do.

@@ -16,16 +16,17 @@ func TestMain(m *testing.M) { testnet.Main(m) }
 
 // plain is a handler whose flows are eventfds that do nothing. A loop needs no more.
 type plain struct {
-	loop   *Loop
-	slab   Slab[plainFlow]
-	events []uint32 // slots
-	dues   []uint32
-	turns  atomic.Int64
-	more   bool          // turn's answer
-	wake   time.Duration // until's answer
-	asked  []Ref
-	closed bool
-	hook   func(slot uint32) // called with each event; may be nil
+	loop      *Loop
+	slab      Slab[plainFlow]
+	events    []uint32 // slots
+	dues      []uint32
+	inspected []uint32
+	turns     atomic.Int64
+	more      bool          // turn's answer
+	wake      time.Duration // until's answer
+	asked     []Ref
+	closed    bool
+	hook      func(slot uint32) // called with each event; may be nil
 }
 
 type plainFlow struct {
@@ -42,6 +43,7 @@ func (p *plain) Event(slot uint32, _ int, _ uint32) {
 }
 func (p *plain) Turn() bool           { p.turns.Add(1); return p.more }
 func (p *plain) Until() time.Duration { return p.wake }
+func (p *plain) Inspect(slot uint32)  { p.inspected = append(p.inspected, slot) }
 func (p *plain) Due(slot uint32)      { p.dues = append(p.dues, slot) }
 func (p *plain) Request(r *Request)   { p.asked = append(p.asked, r.Ref) }
 func (p *plain) Spare() bool          { return false }

@@ -39,7 +39,7 @@ func (e *Entry) Retries() int { return max(e.Attempts-1, 0) }
 func (e *Entry) Failed() bool {
 	switch e.Cause {
 	case relay.CauseNoUpstream, relay.CauseConnectTimeout, relay.CauseNoDescriptors, relay.CauseNoPorts, relay.CauseQueueTimeout, relay.CauseFirstByte,
-		relay.CauseClientFailed, relay.CauseUpstreamFailed, relay.CauseUpstreamRefused, relay.CauseCrashed, relay.CauseOverload, relay.CauseUpstreamTLS:
+		relay.CauseClientFailed, relay.CauseUpstreamFailed, relay.CauseUpstreamRefused, relay.CauseCrashed, relay.CauseOverload, relay.CauseUpstreamTLS, relay.CauseInternal:
 		return true
 	}
 	return false

@@ -53,7 +53,7 @@ func (s share) bounds(z float64) (low, high float64) {
 // The causes of flows' ends: those that are the relay's or its upstreams' fault, those that depend on the clients, too, and
 // those that are not judged by themselves: as they should be, or as somebody has asked for.
 var (
-	causesOfFaults = []string{"no-upstream", "connect-timeout", "no-descriptors", "no-ports", "upstream-failed", "queue-timeout", "first-byte", "upstream-refused", "crashed", "overload", "upstream-tls"}
+	causesOfFaults = []string{"no-upstream", "connect-timeout", "no-descriptors", "no-ports", "upstream-failed", "queue-timeout", "first-byte", "upstream-refused", "crashed", "overload", "upstream-tls", "internal"}
 	causesOfBoth   = []string{"upstream-reset", "client-reset", "client-gone", "client-failed", "client-tls", "client-truncated", "upstream-truncated", "idle", "half-closed", "life", "evicted"}
 	causesNot      = []string{"end", "client-closed", "answered", "refused", "drained", "closed", "removed", "killed"}
 )

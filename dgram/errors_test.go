@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // TestErrorInTheMiddle puts messages that cannot leave among ones that can: each
@@ -143,8 +145,9 @@ func TestDeadlineAndClose(t *testing.T) {
 		wait(read(os.ErrDeadlineExceeded))
 
 		p.recv.SetReadDeadline(time.Time{})
+		begun := func() bool { _, blocked := testwait.Goroutines("dgram.(*Conn).ReadBatch("); return blocked == 2 }
 		first, second := read(os.ErrDeadlineExceeded), read(os.ErrDeadlineExceeded)
-		time.Sleep(5 * time.Millisecond)
+		testwait.Until(t, "both reads wait", begun)
 		p.recv.SetReadDeadline(time.Now())
 		wait(first)
 		wait(second)
@@ -155,7 +158,7 @@ func TestDeadlineAndClose(t *testing.T) {
 		collect(t, c, 1)
 
 		first, second = read(net.ErrClosed), read(net.ErrClosed)
-		time.Sleep(5 * time.Millisecond)
+		testwait.Until(t, "both reads wait", begun)
 		p.recv.Close()
 		wait(first)
 		wait(second)

@@ -250,10 +250,11 @@ func TestRandomKills(t *testing.T) {
 			kept = 0
 		}
 		w.send(command{Do: "churn", Key: uint64(i) << 32})
-		time.Sleep(time.Duration(i*7%23) * 100 * time.Microsecond)
-		w.kill()
 		// Each line that the worker has written was written after Flush had returned nil.
-		for {
+		for n := 0; ; n++ {
+			if n == i*7%23 {
+				w.kill()
+			}
 			var x reply
 			if w.in.Decode(&x) != nil {
 				break

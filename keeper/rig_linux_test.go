@@ -242,9 +242,8 @@ func runTestWorker(w *Worker, c childConfig) int {
 		case "ready":
 			fail(w.Ready())
 			go func() {
-				for {
+				for range time.Tick(20 * time.Millisecond) {
 					w.Alive()
-					time.Sleep(20 * time.Millisecond)
 				}
 			}()
 		case "ready-mute":

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/testwait"
 )
@@ -88,14 +87,19 @@ func testExactlyOnce(t *testing.T, most int, drop bool) {
 			}
 		})
 	}
+	collected := make(chan struct{})
 	others.Go(func() {
+		defer close(collected)
 		for !stop.Load() {
 			runtime.GC()
+			select {
+			case collected <- struct{}{}:
+			default:
+			}
 		}
 	})
 	others.Go(func() {
-		for !stop.Load() {
-			time.Sleep(2 * time.Millisecond)
+		for range collected { // which is often enough: what is drained is not found by users
 			p.Drain()
 			if s := p.Stats(); most > 0 && s.Kept > most {
 				t.Errorf("at most %d, and %+v", most, s)

@@ -273,12 +273,7 @@ func BenchmarkFlows(b *testing.B) {
 					e.Stats() // which waits for the loop
 				}
 			}
-			for range 1000 {
-				if s := e.Stats(); s.Flows() > n*9/10 {
-					break
-				}
-				time.Sleep(time.Millisecond)
-			}
+			testwait.Until(b, "most flows", func() bool { s := e.Stats(); return s.Flows() > n*9/10 })
 			a := testnet.Dial(b, toNet(listen(Addr{Network: TCP, AddrPort: loopback}, Addr{Network: Echo})))
 			var rounds atomic.Int64
 			stop := make(chan struct{})
@@ -303,10 +298,12 @@ func BenchmarkFlows(b *testing.B) {
 				}
 			})
 			seen := 0
+			pace := time.NewTicker(5 * time.Millisecond)
+			defer pace.Stop()
 			b.ResetTimer()
 			for b.Loop() {
 				if !listed {
-					time.Sleep(5 * time.Millisecond)
+					<-pace.C
 					continue
 				}
 				seen = 0

@@ -71,16 +71,18 @@ func TestBandwidth(t *testing.T) {
 // A flow that rests for want of its share does not spin, and is not idle.
 func TestBandwidthRests(t *testing.T) {
 	r := newRig(t, Config{Loops: 1})
-	cfg := limited(2000)
-	cfg.Timeouts.Idle = 500 * time.Millisecond
+	cfg := limited(200)
+	cfg.Timeouts.Idle = 5 * time.Second
 	a, b := r.flow("tcp4", "tcp4", cfg)
 	go a.Write(make([]byte, 8<<20))
 	hear(t, b, string(make([]byte, paceLeast)))
 	before := r.e.Stats()
-	time.Sleep(600 * time.Millisecond)
+	const rest = 6 * time.Second
+	r.pass(rest)
 	after := r.e.Stats()
-	if n := after.Total().Waits - before.Total().Waits; n > 100 {
-		t.Errorf("%d waits in 600 ms", n)
+	// Each tick costs a turn, for the request that passes it.
+	if n := after.Total().Waits - before.Total().Waits; n > 3*int64(rest/tick) {
+		t.Errorf("%d waits in %v", n, rest)
 	}
 	hear(t, b, "\x00") // the flow is alive
 	reset(t, a)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -362,7 +363,9 @@ func TestResetOutlivesProcess(t *testing.T) {
 		from.(*net.TCPConn).SetLinger(0)
 		from.Close()
 		if i&8 == 8 {
-			time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
+			for range rand.IntN(3000) { // some hundred microseconds at most
+				runtime.Gosched()
+			}
 		}
 		j.next(t)
 		to.SetReadDeadline(time.Now().Add(patience))

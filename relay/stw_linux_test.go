@@ -62,6 +62,8 @@ func benchmarkSTW(b *testing.B, load, engine string) {
 	var m runtime.MemStats
 	runtime.GC()
 	before, began := moved(), time.Now()
+	pace := time.NewTicker(time.Millisecond)
+	defer pace.Stop()
 	b.ResetTimer()
 	for range b.N {
 		start := time.Now()
@@ -70,7 +72,7 @@ func benchmarkSTW(b *testing.B, load, engine string) {
 		start = time.Now()
 		runtime.GC()
 		collections = append(collections, time.Since(start))
-		time.Sleep(time.Millisecond)
+		<-pace.C
 	}
 	b.StopTimer()
 	b.ReportMetric(float64(moved()-before)/time.Since(began).Seconds()/1e6, "MB/s")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // urgent is what a client says: runs of letters, and an urgent byte after each
@@ -80,8 +81,11 @@ func TestUrgent(t *testing.T) {
 					eachPair(t, cfg, ListenConfig{}, func(t *testing.T, r *rig, a, b net.Conn) {
 						said := make(chan error, 1)
 						go func() { said <- u.say(a, ends) }()
-						if name == "stalled" {
-							time.Sleep(30 * time.Millisecond) // the reader lets it come to that
+						if name == "stalled" { // the reader lets it come to that
+							testwait.Until(t, "the writer waits, or buffers have room for all of it", func() bool {
+								_, blocked := testwait.Goroutines("relay.urgent.say(")
+								return blocked == 1 || len(said) == 1
+							})
 						}
 						var got bytes.Buffer
 						b.SetReadDeadline(time.Now().Add(patience))

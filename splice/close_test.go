@@ -111,7 +111,9 @@ func TestNoDeadlines(t *testing.T) {
 					t.Errorf("the other connection: %v", err)
 				}
 				far.Write(make([]byte, 100))
-				time.Sleep(10 * time.Millisecond)
+				far.Close()
+				(*near).Close()
+				testwait.Until(t, "all copiers have ended", func() bool { left, _ := testwait.Goroutines("splice.(*pair).carry("); return left == 0 })
 				if d.live.Up() != r.Up || d.live.Down() != r.Down {
 					t.Errorf("%+v, then Live says %+v, %+v", r, d.live.Up(), d.live.Down())
 				}

@@ -95,7 +95,10 @@ func (r *rig) prod() {
 			if r.sent += int64(m); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 				return
 			}
-			time.Sleep(time.Millisecond)
+			select {
+			case <-r.done:
+			case <-time.After(time.Millisecond):
+			}
 		}
 	}
 }

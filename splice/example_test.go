@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/penstock/penstock/splice"
@@ -142,7 +143,7 @@ func ExampleConfig_RelayLive() {
 	io.WriteString(client, "hello")
 	io.ReadFull(server, make([]byte, 5))
 	for live.Up().Written < 5 { // counted just after the server has them
-		time.Sleep(time.Millisecond)
+		runtime.Gosched()
 	}
 	fmt.Println(live.Up().Written, live.Down().Written)
 	client.Close()

@@ -212,9 +212,11 @@ func benchExpensiveNew(b *testing.B, made *census, get func() *object, put func(
 	b.ReportMetric(float64(after.NumGC-before.NumGC)/float64(b.N), "GCs/op")
 	b.ReportMetric(float64(made.made.Load())/float64(b.N), "New/op")
 	b.ReportMetric(made.alive(), "alive")
-	for range 3 { // the third lets the cleanups of the second run
+	for range 3 { // the third finds what cleanups of the second have let go
+		collected := make(chan bool)
+		runtime.AddCleanup(new(object), func(c chan bool) { close(c) }, collected)
 		runtime.GC()
-		time.Sleep(time.Millisecond)
+		<-collected
 	}
 	b.ReportMetric(made.alive(), "alive-idle")
 }

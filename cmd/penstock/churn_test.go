@@ -116,7 +116,8 @@ groups:
 			if _, err := d.admin.MemberChanges(d.ctx()); err != nil {
 				t.Error(err)
 			}
-			time.Sleep(20 * time.Millisecond)
+			served := flows.Load()
+			testwait.For(func() bool { return flows.Load() >= served+8 || time.Since(begin) >= duration })
 		}
 	})
 	for k := range 8 {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"runtime"
 	"testing"
 	"time"
@@ -49,7 +50,9 @@ func stepsChild() error {
 	}
 	m.unarmed = true
 	m.run()
-	time.Sleep(time.Hour) // it is killed
+	killed := make(chan os.Signal, 1)
+	signal.Notify(killed, os.Interrupt)
+	<-killed // which does not come: it is killed
 	return nil
 }
 

@@ -175,7 +175,7 @@ func TestEndWithBytesInThePipe(t *testing.T) {
 		w.k.Fail(testkernel.SpliceOut, sys.EAGAIN, 3)
 		w.write(off, 50_000)
 		w.near.(interface{ CloseWrite() error }).CloseWrite()
-		time.Sleep(5 * time.Millisecond)
+		ready(t, w.src, sys.RdHup, time.Second)
 		for range 3 {
 			if st := w.turn(1 << 20); st != WantWrite {
 				t.Fatalf("state %d with %d bytes in the pipe", st, w.half.Held())

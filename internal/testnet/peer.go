@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 // peerEnv passes the order to a child process.
@@ -183,13 +182,20 @@ func servePeer(o order) int {
 		return 1
 	}
 	fmt.Println(l.Addr())
+	ended := make(chan struct{}, 1)
 	for {
 		c, err := l.Accept()
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "testnet peer:", err)
-			time.Sleep(10 * time.Millisecond)
+			<-ended // a connection, and so there is a descriptor
 			continue
 		}
-		go Play(c, o.Script)
+		go func() {
+			Play(c, o.Script)
+			select {
+			case ended <- struct{}{}:
+			default:
+			}
+		}()
 	}
 }

@@ -5,6 +5,8 @@
 package testwait
 
 import (
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 )
@@ -19,6 +21,27 @@ func Until(tb testing.TB, what string, ok func() bool) {
 	if !For(ok) {
 		tb.Fatalf("never: %s", what)
 	}
+}
+
+// Goroutines returns how many goroutines have the given function among their calls, and how many of these are blocked: by a lock, a channel,
+// a socket. It tells of what nothing else tells of: that a call has begun to wait, and that what was left behind has ended.
+func Goroutines(function string) (all, blocked int) {
+	buf := make([]byte, 1<<18)
+	n := runtime.Stack(buf, true)
+	for ; n == len(buf); n = runtime.Stack(buf, true) {
+		buf = make([]byte, 2*len(buf))
+	}
+	for stack := range strings.SplitSeq(string(buf[:n]), "\n\n") {
+		first, calls, _ := strings.Cut(stack, "\n") // goroutine 7 [IO wait, 2 minutes]:
+		if !strings.Contains(calls, function) {
+			continue
+		}
+		all++
+		if _, state, _ := strings.Cut(first, " ["); !strings.HasPrefix(state, "run") { // neither running nor runnable
+			blocked++
+		}
+	}
+	return all, blocked
 }
 
 // For calls ok until it returns true, and reports whether that happened within [Patience]. It is for a test that says more than that it

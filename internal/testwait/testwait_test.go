@@ -3,6 +3,7 @@ package testwait
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,30 @@ type recorder struct {
 
 func (r *recorder) Helper()                        {}
 func (r *recorder) Fatalf(format string, a ...any) { r.failed = fmt.Sprintf(format, a...) }
+
+func TestGoroutines(t *testing.T) {
+	const function = "testwait.lockIn("
+	var mu sync.Mutex
+	mu.Lock()
+	if all, _ := Goroutines(function); all != 0 {
+		t.Errorf("%d, and none has begun", all)
+	}
+	var group sync.WaitGroup
+	for range 3 {
+		group.Go(func() { lockIn(&mu) })
+	}
+	Until(t, "all wait", func() bool { _, blocked := Goroutines(function); return blocked == 3 })
+	if all, blocked := Goroutines("testwait.TestGoroutines("); all != 1 || blocked != 0 {
+		t.Errorf("%d, of which %d are blocked: this one is not", all, blocked)
+	}
+	mu.Unlock()
+	group.Wait()
+	if all, _ := Goroutines(function); all != 0 {
+		t.Errorf("%d, and all have ended", all)
+	}
+}
+
+func lockIn(mu *sync.Mutex) { mu.Lock(); defer mu.Unlock() }
 
 func TestUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

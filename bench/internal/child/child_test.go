@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
 	"testing"
 	"time"
@@ -15,9 +16,14 @@ import (
 )
 
 var parts = Parts{
-	"add":   Answers(func(n *[2]int) (int, error) { return n[0] + n[1], nil }),
-	"fail":  Does(func(why *string) error { return errors.New(*why) }),
-	"sleep": Does(func(d *time.Duration) error { time.Sleep(*d); return nil }),
+	"add":  Answers(func(n *[2]int) (int, error) { return n[0] + n[1], nil }),
+	"fail": Does(func(why *string) error { return errors.New(*why) }),
+	"stay": Does(func(what *string) error { // until it is killed
+		stop := make(chan os.Signal, 1)
+		signal.Notify(stop, os.Interrupt)
+		<-stop
+		return nil
+	}),
 	"count": Does(func(what *string) error {
 		fmt.Println("counts", *what)
 		n := 0
@@ -55,7 +61,7 @@ func TestRun(t *testing.T) {
 	if _, err := run(t, "fail", "not today", 0); err == nil || !strings.HasSuffix(err.Error(), ": not today") {
 		t.Errorf("a child that fails: %v", err)
 	}
-	if _, err := run(t, "sleep", time.Hour, time.Millisecond); err == nil || !strings.Contains(err.Error(), "killed") {
+	if _, err := run(t, "stay", "", time.Millisecond); err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("a child that takes too long: %v", err)
 	}
 }

@@ -3,6 +3,7 @@
 package proc
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
@@ -90,7 +91,7 @@ func TestIdle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(50 * time.Millisecond)
+		sha256.Sum256(make([]byte, 32<<20)) // something to do, longer than a tick
 		after, err := Idle(cpus)
 		if err != nil {
 			t.Fatal(err)

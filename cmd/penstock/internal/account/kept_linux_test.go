@@ -1,15 +1,13 @@
 package account
 
 import (
-	"bytes"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/counts"
 	"github.com/penstock/penstock/keeper"
@@ -137,26 +135,25 @@ func killWhileCounting(t *testing.T, m *keeper.Memory) (told [2]int64) {
 	for _, w := range cmd.ExtraFiles[1:] {
 		w.Close()
 	}
-	counted := make(chan [2]int64)
-	go func() { // the pipes are read so that the child never waits for long
-		var n [2]int64
-		var other = make(chan int64)
-		go func() { other <- count(pipes[1]) }()
-		n[0] = count(pipes[0])
-		n[1] = <-other
-		counted <- n
-	}()
-	time.Sleep(rand.N(100 * time.Millisecond)) // so that the kill comes at any moment
-	cmd.Process.Kill()
+	var all atomic.Int64
+	killed := rand.Int64N(20_000) // told before it is killed, while it goes on
+	var readers sync.WaitGroup
+	for i, r := range pipes { // so that the child never waits for long
+		readers.Go(func() {
+			for b := make([]byte, 512); ; {
+				n, err := r.Read(b)
+				if told[i] += int64(n); all.Add(int64(n)) >= killed {
+					cmd.Process.Kill()
+				}
+				if err != nil {
+					return
+				}
+			}
+		})
+	}
+	readers.Wait()
 	cmd.Wait()
-	return <-counted
-}
-
-// count returns the number of bytes until the end.
-func count(r io.Reader) int64 {
-	var b bytes.Buffer
-	n, _ := io.Copy(&b, r)
-	return n
+	return told
 }
 
 // A version before has copied the counts of another layout, and gone on in other rows of the same keys, where it has counted the flows that were open

@@ -8,8 +8,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/internal/testwait"
 )
 
@@ -54,36 +56,42 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 // A connection that has shown a token is kept beyond what an anonymous one has, and no
 // flood of maxAnonymous closes it.
 func TestKnownConnectionsStay(t *testing.T) {
-	r := newRig(t, &synthetic{}, func(s *Server) { s.anonymousTime = 500 * time.Millisecond })
-	c, err := net.Dial("tcp", r.tcp)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(eventually))
-	in := bufio.NewReader(c)
-	ask := func() {
-		t.Helper()
-		io.WriteString(c, "GET /v1/log HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+token+"\r\n\r\n")
-		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		s, l, served := New(&synthetic{level: "info"}, Config{Token: token, Events: new(Events)}), testnet.NewMemory(), make(chan error, 1)
+		go func() { served <- s.Serve(l) }()
+		dial := func() net.Conn {
+			c, err := l.Dial()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
 		}
-		io.Copy(io.Discard, resp.Body)
-		if resp.StatusCode != 200 {
-			t.Fatalf("status %d", resp.StatusCode)
+		c := dial()
+		defer c.Close()
+		in := bufio.NewReader(c)
+		ask := func() {
+			t.Helper()
+			io.WriteString(c, "GET /v1/log HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+token+"\r\n\r\n")
+			resp, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.Copy(io.Discard, resp.Body)
+			if resp.StatusCode != 200 {
+				t.Fatalf("status %d", resp.StatusCode)
+			}
 		}
-	}
-	ask()
-	time.Sleep(600 * time.Millisecond) // longer than an anonymous connection may last
-	for range 2 * maxAnonymousConns {
-		other, err := net.Dial("tcp", r.tcp)
-		if err != nil {
-			t.Fatal(err)
+		ask()
+		time.Sleep(anonymousTime + time.Second)
+		for range 2 * maxAnonymousConns {
+			defer dial().Close()
 		}
-		defer other.Close()
-	}
-	ask()
+		ask()
+		s.Close(t.Context())
+		if err := <-served; err != nil {
+			t.Error("Serve:", err)
+		}
+	})
 }
 
 // The places of connections that have shown a token come back when they are closed.

@@ -19,6 +19,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
 	"github.com/penstock/penstock/cmd/penstock/internal/sandboxneeds"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // Of reloads at the same time, the one that read the configuration last is the one that stays.
@@ -29,15 +30,22 @@ func TestReloadsKeepTheirOrder(t *testing.T) {
 	}
 	defer d.close()
 	const n = 4
-	var reads atomic.Int64
+	var reads, done atomic.Int64
 	d.reloads.load = func() (*spec.Config, config.Warnings, error) {
 		read := reads.Add(1)
-		time.Sleep(time.Duration(n-read) * 20 * time.Millisecond) // the first one takes longest
+		others := func() bool {
+			_, blocked := testwait.Goroutines("daemon).reload(")
+			return blocked+int(done.Load()) == n-1
+		}
+		if read == 1 && !testwait.For(others) {
+			t.Error("the others neither wait for the first one nor have ended")
+		}
 		return &spec.Config{Drain: time.Duration(read), Log: spec.Log{Level: "info"}}, nil, nil
 	}
 	var wg sync.WaitGroup
 	for range n {
 		wg.Go(func() {
+			defer done.Add(1)
 			if _, err := d.reload(t.Context(), "test"); err != nil {
 				t.Error(err)
 			}

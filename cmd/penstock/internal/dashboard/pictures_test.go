@@ -60,7 +60,7 @@ func TestPictures(t *testing.T) {
 			}
 			for _, width := range []int64{1280, 320} {
 				b.do(chromedp.EmulateViewport(width, map[int64]int64{1280: 800, 320: 640}[width]))
-				time.Sleep(1500 * time.Millisecond) // the charts follow the width, and more samples come
+				lapse(1500 * time.Millisecond) // the charts follow the width, and more samples come
 				if out := b.overflowing(); len(out) > 0 {
 					t.Errorf("%s at %d: beyond the edge are %q", name, width, out)
 				}

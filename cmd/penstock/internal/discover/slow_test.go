@@ -21,7 +21,10 @@ func TestSlowServers(t *testing.T) {
 			w.Header().Set("X-Consul-Index", "7")
 			for fmt.Fprint(w, "["); r.Context().Err() == nil; fmt.Fprint(w, " ") {
 				http.NewResponseController(w).Flush()
-				time.Sleep(time.Millisecond)
+				select {
+				case <-r.Context().Done():
+				case <-time.After(time.Millisecond):
+				}
 			}
 		},
 	}

@@ -40,7 +40,7 @@ func TestScale(t *testing.T) {
 	began := time.Now()
 	var relays []*checkingRelay
 	for i := range *scaleRelays {
-		time.Sleep(*scaleStagger)
+		lapse(*scaleStagger)
 		relays = append(relays, w.simulated(fmt.Sprintf("relay-%04d", i), groups, members))
 	}
 	known := func(up bool, member string) func() bool {
@@ -65,7 +65,7 @@ func TestScale(t *testing.T) {
 		w.until("all know of "+m, known(true, m))
 	}
 	t.Logf("%d relays, %d members: all present, and all checks shared, after %.1f s", len(relays), len(members), time.Since(began).Seconds())
-	time.Sleep(5 * time.Second)
+	lapse(5 * time.Second)
 	checkers := 0
 	for _, r := range relays {
 		for _, m := range members {
@@ -76,7 +76,7 @@ func TestScale(t *testing.T) {
 	}
 	t.Logf("checks: %.1f relays check each member", float64(checkers)/float64(len(members)))
 	before := w.metrics()
-	time.Sleep(*scaleTime)
+	lapse(*scaleTime)
 	w.tellCost("at rest", before, *scaleTime, len(relays))
 
 	var took []time.Duration
@@ -96,6 +96,9 @@ func TestScale(t *testing.T) {
 	t.Logf("from the checks of a member until all relays know: %v", took)
 	w.tellCost("20 changes of members", before, time.Since(begun), len(relays))
 }
+
+// lapse is the time of a measurement.
+func lapse(d time.Duration) { time.Sleep(d) }
 
 // simulated runs a relay as checker does, with the times of real ones.
 func (w *world) simulated(id string, groups map[string]Group, members []string) *checkingRelay {

@@ -144,7 +144,11 @@ func (p *Proxy) copy(to, from net.Conn) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
-		time.Sleep(time.Duration(p.delay.Load()))
+		select {
+		case <-p.closed:
+			return
+		case <-time.After(time.Duration(p.delay.Load())):
+		}
 		for p.frozen.Load() {
 			select {
 			case <-p.closed:

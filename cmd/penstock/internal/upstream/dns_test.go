@@ -93,13 +93,7 @@ func (z *zone) start(t *testing.T) DNS {
 			if err != nil {
 				return
 			}
-			var size [2]byte
-			io.ReadFull(c, size[:])
-			q := make([]byte, binary.BigEndian.Uint16(size[:]))
-			io.ReadFull(c, q)
-			a := z.answer(q, true)
-			c.Write(binary.BigEndian.AppendUint16(nil, uint16(len(a))))
-			c.Write(a)
+			z.overStream(c)
 			c.Close()
 		}
 	})
@@ -109,6 +103,28 @@ func (z *zone) start(t *testing.T) DNS {
 		wg.Wait()
 	})
 	return at(p.LocalAddr().String())
+}
+
+// inMemory returns a DNS that asks the zone by no network, for a bubble of testing/synctest.
+func (z *zone) inMemory() DNS {
+	return DNS{Dial: func(context.Context, string, string) (net.Conn, error) {
+		c, server := net.Pipe() // over what is no net.PacketConn, package net asks as over TCP
+		go func() {
+			defer server.Close()
+			z.overStream(server)
+		}()
+		return c, nil
+	}}
+}
+
+// overStream answers one question.
+func (z *zone) overStream(c io.ReadWriter) {
+	var size [2]byte
+	io.ReadFull(c, size[:])
+	q := make([]byte, binary.BigEndian.Uint16(size[:]))
+	io.ReadFull(c, q)
+	a := z.answer(q, true)
+	c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(a))), a...))
 }
 
 // at is a DNS that asks one server.
@@ -295,78 +311,83 @@ func TestDiscovery(t *testing.T) {
 // DNS that says that a name is gone has its members removed after a while; a resolver that
 // fails never does. Each change is told once.
 func TestMissingNames(t *testing.T) {
-	z := &zone{records: map[string][]dnsmessage.Resource{"app.test.": {a("app.test.", 0, "192.0.2.1")}}}
-	var mu sync.Mutex
-	var events []LookupEvent
-	var members []MemberEvent
-	cfg := &spec.Group{
-		Balance: "round-robin", Lookups: spec.Lookups{Keep: 500 * time.Millisecond},
-		Members: []spec.Member{{Weight: 1, To: spec.Endpoint{Kind: spec.TCP, Host: "app.test.", Port: 7}}},
-	}
-	s, _ := set(t, cfg, Options{
-		Discoverer:    z.start(t).Discoverer,
-		LookupChanged: func(e LookupEvent) { mu.Lock(); defer mu.Unlock(); events = append(events, e) },
-		MemberChanged: func(e MemberEvent) { mu.Lock(); defer mu.Unlock(); members = append(members, e) },
-	})
-	if err := s.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	change := func(change func()) {
-		z.mu.Lock()
-		defer z.mu.Unlock()
-		change()
-	}
-	told := func(want ...LookupEvent) {
-		t.Helper()
-		testwait.Until(t, "an event", func() bool { mu.Lock(); defer mu.Unlock(); return len(events) >= len(want) })
-		mu.Lock()
-		defer mu.Unlock()
-		for i, e := range events {
-			if (e.Err == nil) != (want[i].Err == nil) {
-				t.Errorf("%d: %+v", i, e)
-			}
-			if e.Err = nil; e.Name != "tcp://app.test.:7" || !slices.Equal(e.Groups, []string{"g"}) {
-				t.Errorf("%d: %+v", i, e)
-			}
-			e.Name, e.Groups, want[i].Err = "", nil, nil
-			if !reflect.DeepEqual(e, want[i]) {
-				t.Errorf("%d: %+v, want %+v", i, e, want[i])
-			}
+	dnsWatch{at(""), spec.Discover{Host: "app.test."}}.lookup(t.Context()) // the resolver of package net makes a channel, once, that must belong to no bubble
+	synctest.Test(t, func(t *testing.T) {
+		z := &zone{records: map[string][]dnsmessage.Resource{"app.test.": {a("app.test.", 0, "192.0.2.1")}}}
+		var mu sync.Mutex
+		var events []LookupEvent
+		var members []MemberEvent
+		cfg := &spec.Group{
+			Balance: "round-robin", Lookups: spec.Lookups{Keep: 500 * time.Millisecond},
+			Members: []spec.Member{{Weight: 1, To: spec.Endpoint{Kind: spec.TCP, Host: "app.test.", Port: 7}}},
 		}
-		events = nil
-	}
-	some := errors.New("some error")
-	change(func() { z.fail = true })
-	told(LookupEvent{Err: some, Members: 1})
-	time.Sleep(2 * cfg.Lookups.Keep)
-	if n := len(memberAddrs(s)); n != 1 {
-		t.Errorf("%d members are left of a resolver that fails", n)
-	}
-	change(func() { z.fail, z.records = false, nil })
-	told(LookupEvent{Err: some, Missing: true, Members: 1}, LookupEvent{Err: some, Missing: true, Removed: true})
-	if n := len(memberAddrs(s)); n != 0 {
-		t.Errorf("%d members are left of a name that is gone", n)
-	}
-	mu.Lock()
-	if e := members[len(members)-1]; e.To != Removed || e.Why != "no longer found by tcp://app.test.:7" {
-		t.Errorf("%+v", e)
-	}
-	mu.Unlock()
-	change(func() {
-		z.records = map[string][]dnsmessage.Resource{"app.test.": {a("app.test.", 0, "192.0.2.2")}}
+		s, _ := set(t, cfg, Options{
+			Discoverer:    z.inMemory().Discoverer,
+			LookupChanged: func(e LookupEvent) { mu.Lock(); defer mu.Unlock(); events = append(events, e) },
+			MemberChanged: func(e MemberEvent) { mu.Lock(); defer mu.Unlock(); members = append(members, e) },
+		})
+		defer s.Close()
+		if err := s.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		change := func(change func()) {
+			z.mu.Lock()
+			defer z.mu.Unlock()
+			change()
+		}
+		told := func(want ...LookupEvent) {
+			t.Helper()
+			testwait.Until(t, "an event", func() bool { mu.Lock(); defer mu.Unlock(); return len(events) >= len(want) })
+			mu.Lock()
+			defer mu.Unlock()
+			for i, e := range events {
+				if (e.Err == nil) != (want[i].Err == nil) {
+					t.Errorf("%d: %+v", i, e)
+				}
+				if e.Err = nil; e.Name != "tcp://app.test.:7" || !slices.Equal(e.Groups, []string{"g"}) {
+					t.Errorf("%d: %+v", i, e)
+				}
+				e.Name, e.Groups, want[i].Err = "", nil, nil
+				if !reflect.DeepEqual(e, want[i]) {
+					t.Errorf("%d: %+v, want %+v", i, e, want[i])
+				}
+			}
+			events = nil
+		}
+		some := errors.New("some error")
+		change(func() { z.fail = true })
+		told(LookupEvent{Err: some, Members: 1})
+		time.Sleep(2 * cfg.Lookups.Keep)
+		synctest.Wait()
+		if n := len(memberAddrs(s)); n != 1 {
+			t.Errorf("%d members are left of a resolver that fails", n)
+		}
+		change(func() { z.fail, z.records = false, nil })
+		told(LookupEvent{Err: some, Missing: true, Members: 1}, LookupEvent{Err: some, Missing: true, Removed: true})
+		if n := len(memberAddrs(s)); n != 0 {
+			t.Errorf("%d members are left of a name that is gone", n)
+		}
+		mu.Lock()
+		if e := members[len(members)-1]; e.To != Removed || e.Why != "no longer found by tcp://app.test.:7" {
+			t.Errorf("%+v", e)
+		}
+		mu.Unlock()
+		change(func() {
+			z.records = map[string][]dnsmessage.Resource{"app.test.": {a("app.test.", 0, "192.0.2.2")}}
+		})
+		told(LookupEvent{Members: 1})
+		if got := memberAddrs(s); !slices.Equal(got, []string{"tcp://192.0.2.2:7"}) {
+			t.Errorf("%q", got)
+		}
+		// Another way to ask for the same keeps what is known.
+		change(func() { z.fail = true })
+		next := *cfg
+		next.Lookups.Keep = time.Hour
+		s.Apply([]*spec.Group{&next})
+		if got := memberAddrs(s); !slices.Equal(got, []string{"tcp://192.0.2.2:7"}) {
+			t.Errorf("after a reload: %q", got)
+		}
 	})
-	told(LookupEvent{Members: 1})
-	if got := memberAddrs(s); !slices.Equal(got, []string{"tcp://192.0.2.2:7"}) {
-		t.Errorf("%q", got)
-	}
-	// Another way to ask for the same keeps what is known.
-	change(func() { z.fail = true })
-	next := *cfg
-	next.Lookups.Keep = time.Hour
-	s.Apply([]*spec.Group{&next})
-	if got := memberAddrs(s); !slices.Equal(got, []string{"tcp://192.0.2.2:7"}) {
-		t.Errorf("after a reload: %q", got)
-	}
 }
 
 func TestWaitSaysWhatFails(t *testing.T) {

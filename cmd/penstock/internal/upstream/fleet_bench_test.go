@@ -87,15 +87,17 @@ func BenchmarkFleet(b *testing.B) {
 					tell(f.list, nil)
 					runtime.GC()
 					before, picked, took, at := cpuSeconds(), 0, time.Duration(0), 0
+					tenth := time.NewTicker(100 * time.Millisecond)
+					defer tenth.Stop()
 					b.ResetTimer()
 					for range b.N {
 						for range 10 {
-							end := time.Now().Add(100 * time.Millisecond)
 							if changes > 0 {
 								at++
 								go tell(slices.Clone(answers[at%len(answers)]), nil)
 							}
-							for i := 0; picks > 0 && time.Now().Before(end); i++ {
+							pace := time.NewTicker(time.Millisecond)
+							for i, going := 0, picks > 0; going; i++ {
 								start := time.Now()
 								for j := range picks {
 									var l Lease
@@ -104,9 +106,15 @@ func BenchmarkFleet(b *testing.B) {
 								}
 								took += time.Since(start)
 								picked += picks
-								time.Sleep(time.Millisecond)
+								select {
+								case <-tenth.C:
+									going = false
+								case <-pace.C:
+								}
 							}
-							time.Sleep(time.Until(end))
+							if pace.Stop(); picks == 0 {
+								<-tenth.C
+							}
 						}
 					}
 					b.StopTimer()

@@ -261,7 +261,11 @@ func TestProbeAttacks(t *testing.T) {
 			if _, err := c.Write(b[i : i+1]); err != nil {
 				return
 			}
-			time.Sleep(time.Millisecond)
+			select {
+			case <-t.Context().Done():
+				return
+			case <-time.After(time.Millisecond):
+			}
 		}
 		rest(c)
 	}

@@ -20,6 +20,7 @@ import (
 
 // HAProxy and nginx accept the originals that the tests of package convert convert.
 func TestConvertedOriginals(t *testing.T) {
+	testnet.OneGoroutine(t)
 	haproxy, nginx := filepath.Join("internal", "convert", "haproxy", "testdata"), filepath.Join("internal", "convert", "nginx", "testdata")
 	check := func(folder, pattern string, command func(file string) *exec.Cmd) {
 		files, err := filepath.Glob(filepath.Join(folder, pattern))
@@ -275,6 +276,7 @@ stream {
 
 // The exit code says whether everything has a counterpart.
 func TestConvertExitCodes(t *testing.T) {
+	testnet.OneGoroutine(t)
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)

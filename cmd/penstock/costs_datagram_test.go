@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/internal/testwait"
 )
 
@@ -117,6 +118,7 @@ func (k *datagramCosts) pass(from, to *net.UDPConn, oneByOne bool, size, n int) 
 }
 
 func TestCostsOfDatagrams(t *testing.T) {
+	testnet.OneGoroutine(t)
 	for _, c := range []struct {
 		name     string
 		oneByOne bool

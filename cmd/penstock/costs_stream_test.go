@@ -105,6 +105,7 @@ func (k *streamCosts) pass(from, to net.Conn, port string, msg []byte) {
 }
 
 func TestCostsOfStreams(t *testing.T) {
+	testnet.OneGoroutine(t)
 	for name, size := range map[string]int{
 		"TCP round trip, 64 B": 64, "TCP round trip, 16 KiB": 16 << 10, "TCP round trip, 64 KiB": 64 << 10, "TCP round trip, 256 KiB": 256 << 10,
 	} {

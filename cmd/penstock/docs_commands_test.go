@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // specialPages are those whose commands cannot all be run as they stand.
@@ -161,6 +163,9 @@ func commandPages(t *testing.T) map[string]string {
 
 // Every command in the documents works as it stands there, pasted into one shell, page by page, on a machine of its own.
 func TestDocsCommands(t *testing.T) {
+	if testnet.RaceEnabled {
+		t.Skip("half a minute of shells; what daemons do in them, other tests have them do under the race detector")
+	}
 	pages := commandPages(t)
 	for name := range specialPages {
 		if _, ok := pages[name]; !ok {
@@ -298,6 +303,7 @@ func checkCommand(command string) error {
 }
 
 func TestCheckCommand(t *testing.T) {
+	testnet.OneGoroutine(t)
 	for command, good := range map[string]bool{
 		"penstock run -c f.yaml":                                  true,
 		"docker exec relay /usr/bin/penstock upgrade --binary /x": true,

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // otherYAML are the blocks of YAML that are no configuration, and no keys of its highest level: how they begin, by page, and why.
@@ -71,6 +73,7 @@ func checkYAML(t *testing.T, text string) (wrong []string) {
 
 // Every configuration in the documents is one, but for files that a reader has and this machine has not.
 func TestDocsYAML(t *testing.T) {
+	testnet.OneGoroutine(t)
 	checked := 0
 	pages := commandPages(t)
 	for name, text := range pages {
@@ -109,6 +112,7 @@ func TestDocsYAML(t *testing.T) {
 }
 
 func TestCheckYAML(t *testing.T) {
+	testnet.OneGoroutine(t)
 	for text, good := range map[string]bool{
 		"keeper: {}": true,
 		"keepr: {}":  false,

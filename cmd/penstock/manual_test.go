@@ -8,10 +8,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // Each command has a manual page, and man shows all of them without a warning.
 func TestManualPages(t *testing.T) {
+	testnet.OneGoroutine(t)
 	dir := t.TempDir()
 	if out, code := command(t, "manual", dir); code != 0 || out != "" {
 		t.Fatalf("%d, %s", code, out)
@@ -51,6 +54,7 @@ func TestManualPages(t *testing.T) {
 
 // The scripts complete in the real shells: commands, flags, words and files.
 func TestCompletion(t *testing.T) {
+	testnet.OneGoroutine(t)
 	dir := t.TempDir()
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		out, code := command(t, "completion", shell)

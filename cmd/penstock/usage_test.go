@@ -19,6 +19,7 @@ var update = flag.Bool("update", false, "write the golden files")
 // A wrong command line gives one line that says what is allowed, and exit code 2;
 // testdata/usage.golden has them all.
 func TestUsage(t *testing.T) {
+	testnet.OneGoroutine(t)
 	inputs, err := os.ReadFile(filepath.Join("testdata", "usage.in"))
 	if err != nil {
 		t.Fatal(err)
@@ -73,6 +74,7 @@ func TestVersion(t *testing.T) {
 // --help lists the exit codes, and exits with 0; every command is in docs/commands.md, and every flag that the
 // pages for operators name is a flag of some command.
 func TestHelp(t *testing.T) {
+	testnet.OneGoroutine(t)
 	for _, args := range [][]string{{"--help"}, {"relay", "--help"}} {
 		out, code := command(t, args...)
 		if code != 0 || !strings.Contains(out, "Exit codes: 0") {
@@ -104,6 +106,7 @@ func TestHelp(t *testing.T) {
 
 // The short list of commands and the long one are in testdata/help.golden. --help shows a dozen.
 func TestHelpLists(t *testing.T) {
+	testnet.OneGoroutine(t)
 	var got strings.Builder
 	for _, args := range [][]string{{"--help"}, {"help", "--all"}} {
 		out, code := command(t, args...)

@@ -30,6 +30,9 @@ ALL        := $(call packages,$(MODULES))
 # The packages whose tests take longest begin first, so that the others are not done long before them.
 WITH_TESTS := ./cmd/penstock ./relay ./cmd/penstock/internal/dashboard $(call packages,$(TESTED))
 
+# Those that have benchmarks; looked for only where they are needed.
+BENCHMARKED = $(shell grep -rlE --include='*_test.go' '^func Benchmark' . | xargs -n1 dirname | sort -u)
+
 # Tests ask after each turn of a loop what docs/invariants.md says of its state; see internal/loop/invariants_linux.go.
 CHECKED := -tags penstock_invariants
 
@@ -100,12 +103,12 @@ race: servers ## the same under the race detector; fails if the detector is not 
 	$(STEP) "race job" env PENSTOCK_WANT_RACE=1 GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(GO) test $(CHECKED) -race -vet=off -timeout $(PATIENCE) -p $(PACKAGES) -count=1 $(WITH_TESTS)
 
 .PHONY: cross
-cross: ## build and vet for the other platforms
+cross: ## type-check packages and tests for the other platforms, build what is released for them
 	$(STEP) "cross builds" .ci/cross $(call packages,$(LINUX)) -- $(call packages,$(EVERYWHERE))
 
 .PHONY: bench-once
 bench-once: ## run every benchmark once, to see that it still works; the figures mean nothing
-	$(STEP) "each benchmark once" $(GO) test -vet=off -run '^$$' -bench . -benchtime 1x $(WITH_TESTS)
+	$(STEP) "each benchmark once" $(GO) test $(CHECKED) -vet=off -run '^$$' -bench . -benchtime 1x $(BENCHMARKED)
 
 .PHONY: bench-quick
 bench-quick: ## measure the relay and its peers, main rows only: about 3 minutes, best as root

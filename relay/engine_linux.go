@@ -350,19 +350,11 @@ func (e *Engine) Drain(ctx context.Context) error {
 }
 
 func (e *core) drain(ctx context.Context) error {
-	e.mu.Lock()
-	if e.state == closed {
-		e.mu.Unlock()
-		return net.ErrClosed
+	if err := e.beginDrain(); err != nil {
+		return err
 	}
-	e.state = draining
-	e.stopping.Store(true)
-	e.closeListeners()
-	e.mu.Unlock()
 	for {
-		e.mu.Lock()
-		quiet := e.quiet
-		e.mu.Unlock()
+		quiet := e.nextQuiet()
 		if e.drained() {
 			return nil
 		}
@@ -371,14 +363,41 @@ func (e *core) drain(ctx context.Context) error {
 		case <-e.done:
 			return net.ErrClosed
 		case <-ctx.Done():
-			e.datagrams.refuses.Store(true)
-			for _, s := range e.streams.all {
-				s.loop.Post(loop.Request{Do: s.expireClosing})
-			}
-			e.walk(func(f *Flow) { f.owner.kill(f, CauseDrained) })
+			var wg sync.WaitGroup
+			e.endDrain(&wg)
+			wg.Wait()
 			return ctx.Err()
 		}
 	}
+}
+
+// beginDrain stops listening.
+func (e *core) beginDrain() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.state == closed {
+		return net.ErrClosed
+	}
+	e.state = draining
+	e.stopping.Store(true)
+	e.closeListeners()
+	return nil
+}
+
+// nextQuiet returns what is closed when a loop that drains has nothing left, from now on.
+func (e *core) nextQuiet() <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.quiet
+}
+
+// endDrain takes nobody any more, and ends the flows that are left. wg is done when that has happened.
+func (e *core) endDrain(wg *sync.WaitGroup) {
+	e.datagrams.refuses.Store(true)
+	for _, s := range e.streams.all {
+		s.loop.Post(loop.Request{Do: s.expireClosing})
+	}
+	e.beginWalk(func(f *Flow) { f.owner.kill(f, CauseDrained) }, wg)
 }
 
 // drained reports whether no flow is left, and none can come.
@@ -441,10 +460,10 @@ func (e *core) close() error {
 	e.state = closed
 	e.stopping.Store(true)
 	e.closeListeners()
+	e.mu.Unlock()
 	for _, l := range e.loops {
 		l.Post(loop.Request{Do: func() { l.Closing = true }})
 	}
-	e.mu.Unlock()
 	<-e.done
 	e.closing.Wait()
 	e.streams.running.Wait()
@@ -472,16 +491,21 @@ func (e *core) flows() int64 {
 // loops have finished. visit may end the flow.
 func (e *core) walk(visit func(*Flow)) {
 	var wg sync.WaitGroup
+	e.beginWalk(visit, &wg)
+	wg.Wait()
+}
+
+// beginWalk is walk, and does not wait: wg is done when all loops have finished.
+func (e *core) beginWalk(visit func(*Flow), wg *sync.WaitGroup) {
 	for _, l := range e.loops {
 		do := func() {
-			l.Walk(func(_ loop.Handler, slot uint32) { visit(ownerOf(l, slot).flow(slot)) }, nil, &wg)
+			l.Walk(func(_ loop.Handler, slot uint32) { visit(ownerOf(l, slot).flow(slot)) }, nil, wg)
 		}
 		wg.Add(1)
 		if !l.Post(loop.Request{Do: do}) {
 			wg.Done()
 		}
 	}
-	wg.Wait()
 }
 
 func isTCP(c net.Conn) bool {

@@ -27,7 +27,7 @@ func (p *Process) Datagram(family sys.Family) (int, sys.Errno) {
 
 // RecvBatch implements [sys.Kernel].
 func (p *Process) RecvBatch(fd int, family sys.Family, v *sys.Vector, from, n int) (int, sys.Errno) {
-	most, e := p.begin("recv-batch", n)
+	most, e := p.beginOn("recv-batch", n, fd, wakeRead)
 	if e != 0 {
 		return 0, e
 	}
@@ -57,7 +57,7 @@ func (p *Process) RecvBatch(fd int, family sys.Family, v *sys.Vector, from, n in
 
 // SendBatch implements [sys.Kernel]. An error behind the first message is not told, and is gone: __sys_sendmmsg.
 func (p *Process) SendBatch(fd int, v *sys.Vector, from, n int) (int, sys.Errno) {
-	most, e := p.begin("send-batch", n)
+	most, e := p.beginOn("send-batch", n, fd, wakeWrite)
 	if e != 0 {
 		return 0, e
 	}

@@ -67,7 +67,7 @@ func newRun(t *testing.T, k sys.Kernel, family sys.Family, connections int) *ker
 	return r
 }
 
-const watched = sys.In | sys.Out | sys.RdHup | sys.Edge
+const watched = sys.In | sys.Out | sys.RdHup | sys.Pri | sys.Edge
 
 // connect makes one more connection, of which both ends are watched.
 func (r *kernelRun) connect(t *testing.T) {
@@ -134,11 +134,12 @@ const (
 	opRecvOne
 	opLowat
 	opDiscard
+	opUrgent
 	ops
 )
 
 var opNames = [ops]string{"send", "recv", "splice in", "splice out", "read pipe", "shutdown write", "shutdown both", "close", "dup", "disconnect", "close resets", "error",
-	"rewatch", "wait", "send one", "recv one", "lowat", "discard"}
+	"rewatch", "wait", "send one", "recv one", "lowat", "discard", "urgent"}
 
 func (s step) String() string { return fmt.Sprintf("%s(end %d, %d)", opNames[s.op], s.end, s.n) }
 
@@ -178,6 +179,11 @@ func (r *kernelRun) do(s step) string {
 	case opDiscard:
 		n, e := k.Discard(fd, b, r.family != sys.Unix)
 		return told(n, e, nil)
+	case opUrgent:
+		if r.family == sys.Unix {
+			return "not of Unix sockets here"
+		}
+		return r.sendUrgent(fd, s.data[0]).Error()
 	case opSpliceIn:
 		n, e := k.Splice(fd, r.pipe[1], s.n)
 		return told(n, e, nil)
@@ -220,6 +226,14 @@ func (r *kernelRun) do(s step) string {
 	return "?"
 }
 
+// sendUrgent sends a byte out of band.
+func (r *kernelRun) sendUrgent(fd int, b byte) sys.Errno {
+	if p, ok := r.k.(*Process); ok {
+		return p.SendUrgent(fd, b)
+	}
+	return sys.SendUrgent(fd, b)
+}
+
 // wait returns the events that there are, in the order in which the kernel tells them.
 func (r *kernelRun) wait() string {
 	evs := make([]sys.Event, 64)
@@ -244,7 +258,7 @@ func (r *kernelRun) state() string {
 			c.Consumed, c.Written = 0, 0
 		}
 		in, _ := r.k.ReadQueued(fd)
-		fmt.Fprintf(&b, "end %d: poll %#x, counts %+v %v, %d to read; ", i, r.k.Poll(fd, sys.PollIn|sys.PollOut|sys.PollRdHup), c, errno, in)
+		fmt.Fprintf(&b, "end %d: poll %#x, counts %+v %v, %d to read, at mark %v; ", i, r.k.Poll(fd, sys.PollIn|sys.PollOut|sys.PollRdHup|sys.PollPri), c, errno, in, r.k.AtMark(fd))
 	}
 	n, e := r.k.ReadQueued(r.pipe[0])
 	fmt.Fprintf(&b, "pipe %d %v", n, e)

@@ -13,10 +13,12 @@ const first = 1 << 28
 // Process is a process, and implements [sys.Kernel] for it.
 type Process struct {
 	// Fault, if it is not nil, is called before each call that can move up to n bytes, and says how many it may move at most, or what
-	// it fails with. n is 0 for calls that move none.
+	// it fails with. n is 0 for calls that move none. Behind EAGAIN there is an edge, before the next call: what was missing has come.
 	Fault func(call Call, n int) (most int, errno sys.Errno)
 	// Choose chooses one of n sockets that listen on one address; nil: always the first.
 	Choose func(n int) int
+	// Before, if it is not nil, is called before each call: others do something meanwhile.
+	Before func()
 
 	w     *World
 	files []*file // by descriptor
@@ -24,6 +26,13 @@ type Process struct {
 	open  int
 	calls int
 	dies  int // the number of half calls until the process dies; 0: it does not
+	edges []edge
+}
+
+// edge is one that is due before the next call.
+type edge struct {
+	file *file
+	key  uint32
 }
 
 // Call is a kind of system call.
@@ -113,10 +122,26 @@ func (p *Process) point(c Call) {
 func (p *Process) begin(c Call, n int) (most int, e sys.Errno) {
 	p.point(c)
 	p.calls++
+	for _, x := range p.edges {
+		x.file.wake(x.key)
+	}
+	p.edges = p.edges[:0]
+	if p.Before != nil {
+		p.Before()
+	}
 	if p.Fault != nil {
 		return p.Fault(c, n)
 	}
 	return n, 0
+}
+
+// beginOn is begin for a call that waits, if it has to, until there is something to read from a file or room to write to it.
+func (p *Process) beginOn(c Call, n, fd int, key uint32) (most int, e sys.Errno) {
+	most, e = p.begin(c, n)
+	if f := p.file(fd); e == sys.EAGAIN && f != nil {
+		p.edges = append(p.edges, edge{f, key})
+	}
+	return most, e
 }
 
 func (p *Process) file(fd int) *file {
@@ -206,7 +231,7 @@ func (p *Process) Listen(fd, backlog int) sys.Errno {
 
 // Accept implements [sys.Kernel].
 func (p *Process) Accept(fd int, sa *sys.Sockaddr) (int, sys.Errno) {
-	if _, e := p.begin("accept", 0); e != 0 {
+	if _, e := p.beginOn("accept", 0, fd, wakeRead); e != 0 {
 		return -1, e
 	}
 	s, e := p.stream(fd)
@@ -249,7 +274,7 @@ func (p *Process) Dup(fd int) (int, sys.Errno) { return p.Pass(fd, p) }
 
 // Recv implements [sys.Kernel].
 func (p *Process) Recv(fd int, b []byte) (int, sys.Errno) {
-	most, e := p.begin("recv", len(b))
+	most, e := p.beginOn("recv", len(b), fd, wakeRead)
 	if e != 0 {
 		return 0, e
 	}
@@ -284,7 +309,7 @@ func (p *Process) Discard(fd int, b []byte, tcp bool) (int, sys.Errno) {
 func (p *Process) RecvOne(fd int, m *sys.Message, b []byte) (int, sys.Errno) {
 	p.point("recv-one") // what the last call has left there is still in m
 	m.Clear()
-	most, e := p.begin("recv-one", len(b))
+	most, e := p.beginOn("recv-one", len(b), fd, wakeRead)
 	if e != 0 {
 		return 0, e
 	}
@@ -309,7 +334,7 @@ func (p *Process) Send(fd int, b []byte) (int, sys.Errno) {
 	if len(b) == 0 {
 		return 0, 0
 	}
-	most, e := p.begin("send", len(b))
+	most, e := p.beginOn("send", len(b), fd, wakeWrite)
 	if e != 0 {
 		return 0, e
 	}
@@ -334,7 +359,7 @@ func (p *Process) SendOne(fd int, m *sys.Message, b []byte) (int, sys.Errno) {
 	n, e := 0, sys.Errno(0)
 	if len(b) > 0 {
 		most := 0
-		if most, e = p.begin("send-one", len(b)); e != 0 {
+		if most, e = p.beginOn("send-one", len(b), fd, wakeWrite); e != 0 {
 			return 0, e
 		}
 		s, bad := p.stream(fd)
@@ -352,7 +377,11 @@ func (p *Process) SendOne(fd int, m *sys.Message, b []byte) (int, sys.Errno) {
 
 // Splice implements [sys.Kernel].
 func (p *Process) Splice(rfd, wfd, n int) (int, sys.Errno) {
-	most, e := p.begin("splice", n)
+	waits, key := rfd, uint32(wakeRead)
+	if f := p.file(rfd); f != nil && f.pipe != nil {
+		waits, key = wfd, wakeWrite
+	}
+	most, e := p.beginOn("splice", n, waits, key)
 	if e != 0 {
 		return 0, e
 	}
@@ -373,9 +402,6 @@ func (p *Process) Splice(rfd, wfd, n int) (int, sys.Errno) {
 	p.point("splice")
 	return n, e
 }
-
-// AtMark implements [sys.Kernel]. Urgent data is not simulated.
-func (p *Process) AtMark(int) bool { return false }
 
 // ReadPipe implements [sys.Kernel].
 func (p *Process) ReadPipe(fd int, b []byte) (int, sys.Errno) {

@@ -59,6 +59,57 @@ var scripts = map[string]func(t *testing.T, r *kernelRun, a, b int) string{
 		r.failed(t, fd)
 		return r.rest(fd)
 	},
+	"a listener that is shut down while a client waits": func(t *testing.T, r *kernelRun, a, b int) string {
+		fd := r.dial(t, false)
+		defer r.k.Close(fd)
+		text := fmt.Sprint(r.k.ShutdownWrite(r.listener), sys.Readable(r.k, r.listener), r.k.ShutdownBoth(r.listener))
+		r.failed(t, fd)
+		var from sys.Sockaddr
+		_, e := r.k.Accept(r.listener, &from)
+		late := r.watchedSocket(t)
+		refused := r.k.Connect(late, &r.at)
+		r.failed(t, late)
+		return text + fmt.Sprint(e, r.rest(r.listener), r.rest(fd), refused, r.rest(late), r.k.ShutdownBoth(r.listener))
+	},
+	"an urgent byte in the middle": func(t *testing.T, r *kernelRun, a, b int) string {
+		r.send(t, a, 10)
+		text := r.sendUrgent(a, 1).Error()
+		r.send(t, a, 20)
+		r.arrived(t, a)
+		return text + r.events() + r.readAll(b)
+	},
+	"an urgent byte in front of the end": func(t *testing.T, r *kernelRun, a, b int) string {
+		r.send(t, a, 10)
+		r.sendUrgent(a, 1)
+		r.k.ShutdownWrite(a)
+		testwait.Until(t, "the end arrives", func() bool { return r.k.Poll(b, sys.PollRdHup)&sys.PollRdHup != 0 })
+		return r.events() + r.readAll(b)
+	},
+	"an urgent byte alone": func(t *testing.T, r *kernelRun, a, b int) string {
+		r.sendUrgent(a, 1)
+		testwait.Until(t, "it arrives", func() bool { return r.k.Poll(b, sys.PollPri)&sys.PollPri != 0 })
+		return r.events() + r.readAll(b)
+	},
+	"two urgent bytes": func(t *testing.T, r *kernelRun, a, b int) string {
+		r.send(t, a, 10)
+		r.sendUrgent(a, 1)
+		r.send(t, a, 10)
+		r.sendUrgent(a, 2)
+		r.send(t, a, 10)
+		r.arrived(t, a)
+		return r.events() + r.readAll(b)
+	},
+	"a second urgent byte when the first is next": func(t *testing.T, r *kernelRun, a, b int) string {
+		r.send(t, a, 10)
+		r.sendUrgent(a, 1)
+		r.send(t, a, 10)
+		r.arrived(t, a)
+		r.read(t, b, 10)
+		r.sendUrgent(a, 2)
+		r.send(t, a, 5)
+		r.arrived(t, a)
+		return r.readAll(b)
+	},
 	"a reset behind an end": func(t *testing.T, r *kernelRun, a, b int) string {
 		r.wait()
 		r.k.ShutdownWrite(a)
@@ -181,6 +232,22 @@ var unixScripts = map[string]func(t *testing.T, r *kernelRun, a, b int) string{
 		r.k.Close(r.listener)
 		return fmt.Sprint(r.rest(fd), r.k.Connect(r.socket(t), &r.at))
 	},
+	"a listener that is shut down while a client waits": func(t *testing.T, r *kernelRun, a, b int) string {
+		first, second := r.begin(t), r.begin(t)
+		r.everything = append(r.everything, first, second)
+		text := r.k.ShutdownBoth(r.listener).Error()
+		var from sys.Sockaddr
+		fd, e := r.k.Accept(r.listener, &from)
+		if e == 0 {
+			r.everything = append(r.everything, fd)
+		}
+		_, none := 0, sys.Errno(0)
+		if e == 0 {
+			_, _ = r.k.Accept(r.listener, &from)
+			_, none = r.k.Accept(r.listener, &from)
+		}
+		return text + fmt.Sprint(e, none, r.k.Connect(r.socket(t), &r.at), r.rest(second), r.k.Poll(r.listener, sys.PollIn|sys.PollOut|sys.PollRdHup))
+	},
 	"a queue of clients that is full": func(t *testing.T, r *kernelRun, a, b int) string {
 		text := r.k.Listen(r.listener, 2).Error()
 		for range 5 {
@@ -212,6 +279,30 @@ var unixScripts = map[string]func(t *testing.T, r *kernelRun, a, b int) string{
 		r.send(t, a, 10)
 		return fmt.Sprint(late, r.wait(), r.rest(b), r.rest(a))
 	},
+}
+
+// arrived waits until all that a socket has sent has arrived.
+func (r *kernelRun) arrived(t *testing.T, fd int) {
+	t.Helper()
+	testwait.Until(t, "all has arrived", func() bool { n, e := r.k.WriteQueued(fd); return n == 0 && e == 0 })
+}
+
+// events returns what epoll tells, without the order of sockets.
+func (r *kernelRun) events() string { return fmt.Sprintf(" events %s", r.wait()) }
+
+// readAll splices and receives what there is, and tells what the calls say.
+func (r *kernelRun) readAll(fd int) (text string) {
+	for range 4 {
+		n, e := r.k.Splice(fd, r.pipe[1], 1000)
+		text += fmt.Sprintf(", splice %d %v mark %v", n, e, r.k.AtMark(fd))
+	}
+	for range 3 {
+		m, e := r.k.Recv(fd, make([]byte, 15))
+		c, _ := r.k.TCPCounts(fd)
+		n, se := r.k.Splice(fd, r.pipe[1], 3)
+		text += fmt.Sprintf(", receive %d %v, counts %+v, poll %#x, splice %d %v", m, e, c, r.k.Poll(fd, sys.PollIn|sys.PollPri|sys.PollRdHup), n, se)
+	}
+	return text
 }
 
 // socket makes a socket, which is closed with the others.

@@ -57,7 +57,7 @@ func (c *common) shared() *common { return c }
 
 // The masks of events that wake those who wait in epoll; 0 wakes all. include/net/sock.h.
 const (
-	wakeRead  = sys.In
+	wakeRead  = sys.In | sys.Pri
 	wakeWrite = sys.Out
 	wakeAll   = 0
 )
@@ -134,7 +134,11 @@ func spliceTo(s stream, w *World, p *pipe, n int) (int, sys.Errno) {
 	if room <= 0 {
 		return 0, sys.EAGAIN
 	}
-	return s.recv(min(n, room), func(b []byte) { p.put(b, w.PipeFragment) })
+	put := func(b []byte) { p.put(b, w.PipeFragment) }
+	if s, ok := s.(*tcpSocket); ok {
+		return s.spliceRecv(min(n, room), put)
+	}
+	return s.recv(min(n, room), put)
 }
 
 // spliceFrom is splice_to_socket.

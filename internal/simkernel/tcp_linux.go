@@ -25,6 +25,10 @@ type tcpSocket struct {
 	outEnd   bool // shutdown(2) was called, or close(2)
 	endGiven bool // and that has arrived
 
+	urgentEnd uint64  // behind the last urgent byte that was sent: snd_up
+	urgentAt  uint64  // the place of the last one that came: urg_seq
+	urgency   urgency // of that
+
 	lowat               int
 	shutRead, shutWrite bool
 	noSpace             bool // somebody waits until it can be written to: SOCK_NOSPACE
@@ -75,11 +79,13 @@ func (s *tcpSocket) deliver(most int) {
 	}
 	if len(s.out) > 0 {
 		if p.refusesData() { // TCPABORTONDATA
+			p.urgent(s, len(s.out))
 			p.reset()
 			s.reset()
 			return
 		}
 		n := min(most, len(s.out), p.window())
+		p.urgent(s, n)
 		p.in = append(p.in, s.out[:n]...)
 		s.out = s.out[:copy(s.out, s.out[n:])]
 		if p.enough() {
@@ -189,8 +195,11 @@ func (s *tcpSocket) poll() (mask uint32) {
 		mask |= sys.In | sys.RdHup
 	}
 	if s.state != sys.TCPSynSent {
-		if s.enough() {
+		if s.enough() && !(s.atMark() && len(s.in) == s.lowat && s.window() > 0) { // the urgent byte does not count
 			mask |= sys.In
+		}
+		if s.urgency == urgentHere {
+			mask |= sys.Pri
 		}
 		if s.shutWrite {
 			mask |= sys.Out
@@ -211,27 +220,37 @@ func (s *tcpSocket) recv(n int, put func([]byte)) (int, sys.Errno) {
 	if s.listening {
 		return 0, syscall.ENOTCONN
 	}
-	if len(s.in) == 0 {
-		switch {
-		case s.inEnd:
-			return 0, 0
-		case s.err != 0:
-			return 0, s.takeError()
-		case s.shutRead:
-			return 0, 0
-		case s.state == sys.TCPClose:
-			return 0, syscall.ENOTCONN
-		}
-		return 0, sys.EAGAIN
+	had := len(s.in)
+	done := s.take(n, put)
+	if len(s.in) < had {
+		s.windowOpens()
 	}
-	n = min(n, len(s.in))
-	put(s.in[:n])
-	s.in = s.in[:copy(s.in, s.in[n:])]
-	s.read += uint64(n)
+	if done > 0 || had > 0 && n == 0 {
+		return done, 0
+	}
+	return s.nothing()
+}
+
+// windowOpens is called when bytes have left the queue.
+func (s *tcpSocket) windowOpens() {
 	if s.peer != nil && s.peer.undelivered() {
 		s.w.sent(s.peer) // there is room again
 	}
-	return n, 0
+}
+
+// nothing is what a call that receives returns if there is nothing to be received.
+func (s *tcpSocket) nothing() (int, sys.Errno) {
+	switch {
+	case s.inEnd:
+		return 0, 0
+	case s.err != 0:
+		return 0, s.takeError()
+	case s.shutRead:
+		return 0, 0
+	case s.state == sys.TCPClose:
+		return 0, syscall.ENOTCONN
+	}
+	return 0, sys.EAGAIN
 }
 
 // room returns how many bytes a send takes.
@@ -276,8 +295,11 @@ func (s *tcpSocket) put(p []byte) {
 
 // shutdown is inet_shutdown.
 func (s *tcpSocket) shutdown(read, write bool) sys.Errno {
-	if s.state == sys.TCPSynSent {
+	switch {
+	case s.state == sys.TCPSynSent, s.listening && read:
 		return s.disconnect()
+	case s.listening:
+		return 0
 	}
 	s.shutRead = s.shutRead || read
 	s.shutWrite = s.shutWrite || write
@@ -311,6 +333,8 @@ func (s *tcpSocket) sendEnd() {
 func (s *tcpSocket) disconnect() sys.Errno {
 	if s.listening {
 		s.stopListening()
+		s.state = sys.TCPClose
+		s.wake(wakeAll)
 		return 0
 	}
 	switch s.state {
@@ -326,6 +350,7 @@ func (s *tcpSocket) disconnect() sys.Errno {
 	s.outEnd, s.endGiven = false, false
 	s.shutRead, s.shutWrite = false, false
 	s.read, s.accepted, s.to = 0, 0, netip.AddrPort{}
+	s.urgentEnd, s.urgency = 0, notUrgent
 	s.wake(wakeAll)
 	return 0
 }
@@ -469,7 +494,7 @@ func (s *tcpSocket) remote(sa *sys.Sockaddr) sys.Errno {
 	return 0
 }
 
-func (s *tcpSocket) readQueued() (int, sys.Errno) { return len(s.in), 0 }
+func (s *tcpSocket) readQueued() (int, sys.Errno) { return s.unread(), 0 }
 
 func (s *tcpSocket) writeQueued() int {
 	n := len(s.out)
@@ -481,7 +506,7 @@ func (s *tcpSocket) writeQueued() int {
 
 // counts are what TCP_INFO, SIOCINQ and SIOCOUTQ say.
 func (s *tcpSocket) counts() sys.TCPCounts {
-	c := sys.TCPCounts{Consumed: s.read, Written: s.accepted, State: s.state}
+	c := sys.TCPCounts{Consumed: s.read + uint64(len(s.in)-s.unread()), Written: s.accepted, State: s.state, Urgent: s.urgency == urgentHere}
 	if s.inEnd {
 		c.Consumed++
 	}

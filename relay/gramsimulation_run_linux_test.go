@@ -270,8 +270,10 @@ func (x gramSchedule) String() string {
 func (x *gramSchedule) report(seed uint64, at int, s *gramSimulation) string {
 	x.steps = x.steps[:min(at+1, len(x.steps))]
 	first := s.wrong
-	x.shrink(first)
-	_, s = x.run()
+	if *simulateShrink {
+		x.shrink(first)
+		_, s = x.run()
+	}
 	return fmt.Sprintf("seed %d, step %d: %v\nwith the fewest steps: %v\n%v", seed, at, first, s.wrong, x)
 }
 

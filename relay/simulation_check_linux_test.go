@@ -35,6 +35,8 @@ func (s *simulation) look() {
 	if taken := s.core.descriptors.taken(); taken < 0 {
 		s.fail("%d descriptors are taken", taken)
 	}
+	s.lookAtClients()
+	s.lookAtDrain()
 }
 
 // lookAt looks at a loop's flows, and returns how many pipes they lease.
@@ -115,10 +117,12 @@ func (s *simulation) lookAt(st *streams) (leased int64) {
 // send.
 func (s *simulation) settle(end bool) {
 	s.process.Fault, s.faults = nil, nil
+	s.settling = true
+	defer func() { s.settling = false }()
 	s.process.DieAfter(0)
 	s.keeper.fails = 0
 	still := 0
-	for turns := 0; still < 4 && s.wrong == nil; turns++ {
+	for turns := 0; (still < 4 || still < 12 && s.retries()) && s.wrong == nil; turns++ {
 		if turns > 20_000 {
 			s.fail("there is no end:\n%s", s.describe())
 			return
@@ -151,9 +155,20 @@ func (s *simulation) settle(end bool) {
 	}
 }
 
+// retries reports whether a flow waits to try its upstream again, which takes up to retryMost.
+func (s *simulation) retries() (some bool) {
+	for _, st := range s.core.streams.all {
+		st.slab.Each(func(f *streamFlow) { some = some || f.state == streamRetrying })
+	}
+	return some
+}
+
 // quiet checks what must be true when nothing is under way any more and peers have read what came: all that was sent has arrived,
 // though nobody has ended anything. An event that is missed has no other chance to be noticed.
 func (s *simulation) quiet() {
+	if s.drain.over && s.core.flows() > 0 {
+		s.fail("there are %d flows, and the drain's time is over\n%s", s.core.flows(), s.describe())
+	}
 	for _, f := range s.flows {
 		for side := range f.half {
 			if h := &f.half[side]; h.got != h.sent && !f.mayReset() && f.half[up].sent >= int64(f.plan.sniff) {
@@ -207,6 +222,9 @@ func (s *simulation) check() {
 			if f.fd[1-side] >= 0 && !h.end {
 				s.fail("flow %d: side %d waits for side %d, and the flow is over", f.id, 1-side, side)
 			}
+			if n := h.got + h.overtaken; !f.mayReset() && f.records == 1 && n != f.written[side] {
+				s.fail("flow %d: %d bytes that side %d has sent have arrived, and the record says %d", f.id, n, side, f.written[side])
+			}
 			if !f.mayReset() && (!h.end || h.got != h.sent) {
 				s.fail("flow %d: of %d bytes that side %d has sent, %d have arrived, and the end: %v\n%s", f.id, h.sent, side, h.got, h.end, s.describe())
 			}
@@ -242,6 +260,9 @@ func (s *simulation) check() {
 	}
 	if held[holdFlow] != 0 || held[holdPipe] != c.streams.pipes.Stats().Open || held[holdListener] != int64(sockets) || held[holdLedger] != int64(len(c.loops)) {
 		s.fail("by kind, this is held at the end: %v; %d pipes are open, and %d sockets of listeners", held, c.streams.pipes.Stats().Open, sockets)
+	}
+	if d := &s.drain; d.begun && !d.done && !d.over {
+		s.fail("Drain would wait for ever")
 	}
 	if len(s.accepted) > 0 {
 		s.fail("%d connections of upstreams are nobody's at the end", len(s.accepted))

@@ -50,10 +50,8 @@ func (s *simulation) admit(f *Flow) Cause {
 // sniff goes on when a flow has enough bytes.
 func (s *simulation) sniff(f *Flow, b []byte, last bool) (int, SniffNext) {
 	x := s.flowOf(f)
-	for i, c := range b {
-		if c != simByte(x.id, sideClient, int64(i)) {
-			s.fail("flow %d: byte %d that is sniffed is not the one that was sent", x.id, i)
-		}
+	if half := (simHalf{sent: x.half[up].sent, urgent: x.half[up].urgent}); !half.takes(x.id, up, b) {
+		s.fail("flow %d: byte %d that is sniffed is not the one that was sent", x.id, half.got)
 	}
 	if len(b) < x.plan.sniff {
 		return 0, SniffMore
@@ -82,26 +80,29 @@ func (s *simulation) choose(f *Flow, attempt int) *Addr {
 }
 
 // resume lets a flow that is queued go on.
-func (s *simulation) resume(f *simFlow) {
+func (s *simulation) resume(f *simFlow) bool {
 	f.resumed = true
-	if f.inQueue != (FlowRef{}) {
-		w := f.inQueue
-		f.inQueue = FlowRef{}
-		s.call(w.Resume)
+	if f.inQueue == (FlowRef{}) {
+		return false
 	}
+	w := f.inQueue
+	f.inQueue = FlowRef{}
+	s.call(w.Resume)
+	return true
 }
 
 // answer answers a connect of the relay.
-func (s *simulation) answer(i, how int) {
+func (s *simulation) answer(i, how int) bool {
 	n := s.world.Connecting()
 	if n == 0 {
-		return
+		return false
 	}
 	e := [...]sys.Errno{0, 0, 0, 0, sys.ECONNREFUSED, simkernel.TimedOut}[how%6]
 	if e != 0 {
 		s.refused = true
 	}
 	s.world.Answer(i%n, e)
+	return true
 }
 
 // explainsEarly reports whether what was done to a flow explains a cause that it has before it relays.
@@ -124,6 +125,8 @@ func (s *simulation) explainsEarly(f *simFlow, c Cause) bool {
 		return s.scarce || f.broke[sideClient] || f.half[up].ended && f.plan.dead > attemptsAtOnce
 	case CauseClosed:
 		return s.closing
+	case CauseDrained:
+		return s.drain.ended
 	}
 	return false
 }
@@ -187,10 +190,14 @@ func (s *simulation) checkRecord(f *simFlow, r *Record) {
 
 // fault makes calls fail, of this process, and of the next one as well.
 func (s *simulation) fault(kind, every int) {
-	s.faults = simFaults(kind, every)
+	s.faults = s.seen.counted(simFaults(kind, every))
 	s.process.Fault = s.faults
-	switch kind % 10 {
-	case 4, 6, 7:
+	switch simFaultKind(kind) {
+	case simLaterFaults: // a listener that closes then does not see who comes next
+		s.drain.resets = true
+	case simPipeFaults:
+		s.call(s.core.streams.pipes.Drain) // so that others are needed
+	case simTwiceFaults, simWatchFaults, simMoveFaults:
 		s.scarce = true
 	}
 }

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -52,7 +51,10 @@ type simulation struct {
 	attempts  int  // to connect to an upstream
 	refused   bool // connects were, or timed out
 	closing   bool // the engine was closed
-	restoring bool // the process has not restored all flows yet
+	settling  bool // nothing new happens any more
+	drain     simDrain
+	peersDo   func() // between two calls of the relay
+	restoring bool   // the process has not restored all flows yet
 	wrong     error
 	scratch   []byte
 }
@@ -75,61 +77,7 @@ type simSettings struct {
 	loops        int           // 0: one
 	changes      bool          // the next process has another number of them
 	close        bool          // at the end, the engine is closed
-}
-
-// simSeen is what runs have come through: the causes in records, the calls that processes have died in, and the states of flows between
-// two turns.
-type simSeen struct {
-	causes map[Cause]int
-	deaths map[simkernel.Call]int
-	states map[uint64]int
-}
-
-func (x *simSeen) init() {
-	x.causes, x.deaths, x.states = make(map[Cause]int), make(map[simkernel.Call]int), make(map[uint64]int)
-}
-
-func (x *simSeen) add(y *simSeen) {
-	for c, n := range y.causes {
-		x.causes[c] += n
-	}
-	for c, n := range y.deaths {
-		x.deaths[c] += n
-	}
-	for c, n := range y.states {
-		x.states[c] += n
-	}
-}
-
-func (x *simSeen) String() string {
-	text := fmt.Sprintf("%d states of flows; died in %d kinds of calls; causes", len(x.states), len(x.deaths))
-	for c := range causes {
-		if n := x.causes[c]; n > 0 {
-			text += fmt.Sprintf(" %s %d", c, n)
-		}
-	}
-	return text
-}
-
-// stateOf is what is told apart of a flow: all that is not a number of bytes or a time.
-func (f *streamFlow) stateOf() uint64 {
-	x := uint64(f.state)<<8 | uint64(f.cause)
-	bit := func(is bool) {
-		if x <<= 1; is {
-			x |= 1
-		}
-	}
-	for h := range f.half {
-		buffer, piped := f.half[h].Memory()
-		x = x<<3 | uint64(f.wait[h])
-		for _, is := range []bool{f.tcp[h], f.odd[h], f.muted[h], f.recvOne(h), f.sendOne(h), buffer > 0, piped > 0, f.half[h].Spliced > 0, f.half[h].Lagging(), f.half[h].Ended()} {
-			bit(is)
-		}
-	}
-	for _, is := range []bool{f.pending, f.kept, f.inReady, f.inLagging, f.backlogFull, f.hungUp, f.ended, f.early != nil} {
-		bit(is)
-	}
-	return x
+	busy         int           // peers do something between two calls of the relay, drawn with this; 0: they do not
 }
 
 // simCounts count bytes.
@@ -143,6 +91,7 @@ type simFlow struct {
 	fd      [2]int  // of the peers; -1: none
 	half    [2]simHalf
 	records int
+	written [2]int64 // by direction, as the record says
 
 	// What was done to it. If there is nothing, it delivers everything and ends well.
 	broke    [2]bool // a peer has reset its connection, or closed it before both directions had ended
@@ -196,6 +145,11 @@ type simHalf struct {
 	ended     bool // the sender has ended it, and not by a reset
 	end       bool // the receiver has got the end
 	failed    bool // the receiver has got an error
+
+	// An urgent byte that nobody skips arrives as one of the stream.
+	urgent    []int64 // how many bytes had been sent when one was
+	late      int     // how many of those at this place have arrived
+	overtaken int64   // and at all places
 }
 
 // simPeriod is how many bytes of a direction differ from each other. It is a prime number, and larger than what is sent at once.
@@ -228,94 +182,6 @@ func simBytes(id byte, side int, at int64, n int) []byte {
 // simByte is byte n of a direction of a flow.
 func simByte(id byte, side int, n int64) byte { return simBytes(id, side, n, 1)[0] }
 
-// simHolder is a keeper: it has duplicates of what it was given, in another process.
-type simHolder struct {
-	s       *simulation
-	process *simkernel.Process
-	held    map[holdKey]hold.Held
-	new     []holdKey   // since the last Flush that succeeded
-	fails   int         // the next calls of Flush
-	late    []hold.Held // dropped, and not closed yet
-}
-
-func (h *simHolder) Hold(key [2]uint64, label string, fds []int) error {
-	h.s.process.Point("hold")
-	defer h.s.process.Point("hold")
-	x := hold.Held{Key: key, Label: label}
-	for _, fd := range fds {
-		n, e := h.s.process.Pass(fd, h.process)
-		if e != 0 {
-			return e
-		}
-		x.FDs = append(x.FDs, n)
-	}
-	if _, taken := h.held[key]; taken {
-		h.s.fail("key %v is held twice", key)
-	}
-	h.held[key] = x
-	h.new = append(h.new, key)
-	return nil
-}
-
-func (h *simHolder) Drop(key [2]uint64) {
-	h.s.process.Point("drop")
-	h.drop(key)
-	h.s.process.Point("drop")
-}
-
-func (h *simHolder) drop(key [2]uint64) {
-	if x, ok := h.held[key]; ok {
-		delete(h.held, key)
-		h.late = append(h.late, x)
-	}
-}
-
-func (h *simHolder) Flush() error {
-	h.s.process.Point("flush")
-	h.closeDropped()
-	if h.fails > 0 {
-		h.fails--
-		for _, key := range h.new {
-			h.drop(key)
-		}
-		h.new = nil
-		return errSimHolder
-	}
-	h.new = nil
-	return nil
-}
-
-var errSimHolder = errors.New("the holder fails")
-
-// closeDropped closes what was dropped, which happens soon, but not at once.
-func (h *simHolder) closeDropped() {
-	for _, x := range h.late {
-		for _, fd := range x.FDs {
-			h.process.Close(fd)
-		}
-	}
-	h.late = nil
-}
-
-// give gives the next process what is held.
-func (h *simHolder) give() (all []hold.Held) {
-	h.closeDropped()
-	h.new = nil
-	for _, x := range h.held {
-		next := hold.Held{Key: x.Key, Label: x.Label}
-		for _, fd := range x.FDs {
-			n, e := h.process.Pass(fd, h.s.process)
-			if e != 0 {
-				h.s.fail("the holder gives %d: %v", fd, e)
-			}
-			next.FDs = append(next.FDs, n)
-		}
-		all = append(all, next)
-	}
-	slices.SortFunc(all, func(a, b hold.Held) int { return slices.Compare(a.Key[:], b.Key[:]) })
-	return all
-}
-
 func (s *simulation) fail(format string, args ...any) {
 	if s.wrong == nil {
 		s.wrong = fmt.Errorf(format, args...)
@@ -339,6 +205,9 @@ func newSimulation(settings simSettings) *simulation {
 		}
 		s.upstream[i] = fd
 	}
+	if s.busy > 0 {
+		s.peersDo = s.between(rand.New(rand.NewPCG(uint64(s.busy), 3)))
+	}
 	s.begin()
 	return s
 }
@@ -355,6 +224,7 @@ func simAddress(a Addr) *sys.Sockaddr {
 func (s *simulation) begin() {
 	for {
 		s.process = s.world.NewProcess()
+		s.process.Before = s.peersDo
 		s.restoring = true
 		if s.lives(s.start) {
 			s.restoring = false
@@ -385,11 +255,19 @@ func (s *simulation) start() {
 	s.stepper = loop.NewStepper(c.loops, func() { close(c.done) })
 	e := &Engine{c}
 	defer func() { s.process.Fault = s.faults }()
+	if s.drain.ever {
+		s.keeper.fails = 0 // sockets of listeners are new, and their holder is asked again by the clock
+	}
 	for _, at := range s.at {
-		_, err = e.Listen(at, ListenConfig{
+		cfg := ListenConfig{
 			Hooks:    Hooks{Admit: s.admit, Sniff: s.sniff, Upstream: s.choose, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
 			Timeouts: s.timeouts(),
-		})
+		}
+		_, err = e.Listen(at, cfg)
+		if errors.Is(err, sys.EADDRINUSE) && s.drain.ever { // a process has died that closed its listener, and the holder has that for a moment
+			s.keeper.closeDropped()
+			_, err = e.Listen(at, cfg)
+		}
 		if err != nil {
 			s.fail("listen: %v", err)
 			return
@@ -486,6 +364,7 @@ func (s *simulation) drop() {
 		}
 	}
 	s.core = nil
+	s.drain.processEnds()
 	for _, f := range s.flows {
 		f.inQueue = FlowRef{}
 	}
@@ -538,7 +417,7 @@ func (s *simulation) done(r *Record) {
 		s.fail("flow %d ends with %s, %v, which nothing explains:\n%s", f.id, r.Cause, r.Err, s.describe())
 	}
 	switch r.Cause {
-	case CauseIdle, CauseHalfClosed, CauseRefused, CauseNoUpstream, CauseConnectTimeout, CauseQueueTimeout, CauseLife, CauseFirstByte, CauseClientGone, CauseClosed,
+	case CauseDrained, CauseIdle, CauseHalfClosed, CauseRefused, CauseNoUpstream, CauseConnectTimeout, CauseQueueTimeout, CauseLife, CauseFirstByte, CauseClientGone, CauseClosed,
 		CauseCrashed, CauseNoDescriptors, CauseClientFailed, CauseUpstreamFailed:
 		f.timedOut = true
 	}
@@ -549,42 +428,50 @@ func (s *simulation) done(r *Record) {
 		s.recorded.read += t.Read
 		s.recorded.written += t.Written
 		s.recorded.spliced += t.Spliced
+		f.written[h] = t.Written
 		switch {
-		case r.Cause == CauseEnd && t.Written != half.sent:
+		case r.Cause == CauseEnd && (t.Written < half.sent || t.Written > half.most()):
 			s.fail("flow %d has ended well, and says %d bytes of direction %d, of which %d were sent", f.id, t.Written, h, half.sent)
-		case t.Spliced > t.Written, t.Spliced < 0, t.Written > t.Read, t.Read > half.sent, t.Written < half.got && r.Cause != CauseCrashed:
+		case t.Spliced > t.Written, t.Spliced < 0, t.Written > t.Read, t.Read > half.most(), t.Written < half.got+half.overtaken && r.Cause != CauseCrashed:
 			s.fail("flow %d says that %d bytes of direction %d were read and %d written; %d were sent, and %d have arrived", f.id, t.Read, h, t.Written, half.sent, half.got)
 		}
 	}
 }
 
 // connect begins a client. The networks of both sides are drawn from kind, and what comes before it relays from plan.
-func (s *simulation) connect(kind, plan int) {
+func (s *simulation) connect(kind, plan int) bool {
 	if len(s.flows) >= simFlowsMost {
-		return
+		return false
 	}
 	f := &simFlow{id: byte(len(s.flows) + 1), unix: [2]bool{kind&3 == 1, kind>>2&3 == 1}, fd: [2]int{-1, -1}, plan: drawPlan(plan), began: s.world.Elapsed(), movedAt: s.world.Elapsed()}
 	sa := simAddress(s.at[simNetwork(f.unix[sideClient])])
 	fd, e := s.peers.Socket(sa.Family(), false)
 	if e != 0 {
 		s.fail("socket: %v", e)
-		return
+		return false
 	}
 	s.world.SlowConnects, s.peers.Choose = false, func(n int) int { return kind >> 4 % n }
-	s.peers.Connect(fd, sa)
+	e = s.peers.Connect(fd, sa)
 	s.world.SlowConnects = s.slowConnects
-	if e := sys.SockError(s.peers, fd); e != 0 {
-		s.fail("a client cannot connect: %v", e)
-		return
+	if e == sys.EINPROGRESS {
+		e = sys.SockError(s.peers, fd)
+	}
+	if e != 0 {
+		if !s.drain.begun {
+			s.fail("a client cannot connect: %v", e)
+		}
+		s.peers.Close(fd)
+		return false
 	}
 	f.fd[sideClient] = fd
 	f.number, _ = s.peers.Number(fd)
 	s.flows = append(s.flows, f)
 	s.send(f, up, 1) // so that its upstream knows whose it is
+	return true
 }
 
 // accept lets the upstreams accept, and find out whose connections they have.
-func (s *simulation) accept() {
+func (s *simulation) accept() (some bool) {
 	for _, l := range s.upstream {
 		for {
 			var sa sys.Sockaddr
@@ -593,6 +480,7 @@ func (s *simulation) accept() {
 				break
 			}
 			s.accepted = append(s.accepted, fd)
+			some = true
 		}
 	}
 	left := s.accepted[:0]
@@ -602,7 +490,7 @@ func (s *simulation) accept() {
 		case e == sys.EAGAIN:
 			left = append(left, fd)
 		case n == 0 || e != 0: // its client has gone, or its process, which may connect again after an upgrade
-			if s.upgrades == 0 && !s.limits && !s.scarce && !slices.ContainsFunc(s.flows, (*simFlow).mayReset) {
+			if s.upgrades == 0 && !s.limits && !s.scarce && !s.drain.ever && !slices.ContainsFunc(s.flows, (*simFlow).mayReset) {
 				s.fail("an upstream got no byte: %v", e)
 			}
 			s.peers.Close(fd)
@@ -611,6 +499,7 @@ func (s *simulation) accept() {
 		}
 	}
 	s.accepted = left
+	return some
 }
 
 // met is called with the first byte that an upstream has got, which says whose it is.
@@ -638,10 +527,10 @@ func (s *simulation) buffer(n int) []byte {
 }
 
 // send lets a peer send up to n bytes.
-func (s *simulation) send(f *simFlow, side, n int) {
+func (s *simulation) send(f *simFlow, side, n int) bool {
 	h := &f.half[side]
 	if f.fd[side] < 0 || h.ended {
-		return
+		return false
 	}
 	m, e := s.peers.Send(f.fd[side], simBytes(f.id, side, h.sent, min(n, simPeriod)))
 	switch {
@@ -650,27 +539,28 @@ func (s *simulation) send(f *simFlow, side, n int) {
 	case e != sys.EAGAIN:
 		s.broken(f, side, e)
 	}
+	return e == 0
 }
 
 // read lets a peer read up to n bytes.
-func (s *simulation) read(f *simFlow, side, n int) {
+func (s *simulation) read(f *simFlow, side, n int) bool {
 	h := &f.half[1-side]
 	if f.fd[side] < 0 || h.end {
-		return
+		return false
 	}
 	b := s.buffer(min(n, simPeriod))
 	m, e := s.peers.Recv(f.fd[side], b)
 	switch {
 	case e == sys.EAGAIN:
-		return
+		return false
 	case e != 0:
 		s.broken(f, side, e)
-		return
+		return true
 	case m == 0:
 		h.end = true
 		if f.unix[side] && f.mayReset() { // a Unix socket cannot be reset
 			h.failed = h.got != h.sent || !h.ended
-			return
+			return true
 		}
 		if !h.ended {
 			s.fail("flow %d: side %d has got an end that nobody has sent", f.id, side)
@@ -678,14 +568,56 @@ func (s *simulation) read(f *simFlow, side, n int) {
 		if h.got != h.sent {
 			s.fail("flow %d: side %d has got the end after %d of %d bytes", f.id, side, h.got, h.sent)
 		}
-		return
+		return true
 	}
-	if h.got+int64(m) > h.sent || !bytes.Equal(b[:m], simBytes(f.id, 1-side, h.got, m)) {
-		s.fail("flow %d: %d bytes that side %d has got, from byte %d on, are not those that were sent", f.id, m, side, h.got)
-		return
+	from := h.got
+	if !h.takes(f.id, 1-side, b[:m]) {
+		s.fail("flow %d: %d bytes that side %d has got, from byte %d on, are not those that were sent", f.id, m, side, from)
 	}
-	h.got += int64(m)
 	s.delivered += int64(m)
+	return true
+}
+
+// bulk lets a peer stream for some turns, and the other one read. It reports whether something has arrived.
+func (s *simulation) bulk(f *simFlow, side, turns int) bool {
+	before := f.half[side].got
+	for range turns {
+		s.send(f, side, 100_000)
+		s.turn()
+		for s.world.InFlight() > 0 {
+			s.world.Deliver(0, 1<<20)
+		}
+		s.accept()
+		s.turn()
+		s.read(f, 1-side, 1<<18)
+	}
+	return f.half[side].got > before
+}
+
+// between returns what peers and the network do between two calls of the relay: mostly nothing.
+func (s *simulation) between(r *rand.Rand) func() {
+	return func() {
+		if len(s.flows) == 0 || s.settling || r.IntN(4) > 0 {
+			return
+		}
+		f, side, size := s.flows[r.IntN(len(s.flows))], r.IntN(2), simSizes[r.IntN(len(simSizes))]
+		switch r.IntN(16) {
+		case 0, 1, 2, 3, 4:
+			if n := s.world.InFlight(); n > 0 {
+				s.world.Deliver(r.IntN(n), size)
+			}
+		case 5, 6, 7, 8:
+			s.read(f, side, size)
+		case 9, 10, 11, 12:
+			s.send(f, side, size)
+		case 13, 14:
+			s.accept()
+		case 15:
+			if r.IntN(8) == 0 {
+				s.end(f, side)
+			}
+		}
+	}
 }
 
 // broken is called when a peer's connection has failed.
@@ -699,17 +631,19 @@ func (s *simulation) broken(f *simFlow, side int, e sys.Errno) {
 }
 
 // end lets a peer end its direction.
-func (s *simulation) end(f *simFlow, side int) {
-	if f.fd[side] >= 0 && !f.half[side].ended {
-		f.half[side].ended = true
-		s.peers.ShutdownWrite(f.fd[side])
+func (s *simulation) end(f *simFlow, side int) bool {
+	if f.fd[side] < 0 || f.half[side].ended {
+		return false
 	}
+	f.half[side].ended = true
+	s.peers.ShutdownWrite(f.fd[side])
+	return true
 }
 
 // close lets a peer close its connection, with a reset or with what close(2) makes of it.
-func (s *simulation) close(f *simFlow, side int, reset bool) {
+func (s *simulation) close(f *simFlow, side int, reset bool) bool {
 	if f.fd[side] < 0 {
-		return
+		return false
 	}
 	if reset || !f.half[side].ended || !f.half[1-side].end {
 		f.broke[side] = true
@@ -720,6 +654,7 @@ func (s *simulation) close(f *simFlow, side int, reset bool) {
 	s.peers.CloseResets(f.fd[side], reset)
 	s.peers.Close(f.fd[side])
 	f.fd[side] = -1
+	return true
 }
 
 // turn is one turn of each loop.
@@ -747,7 +682,7 @@ func (s *simulation) kill() {
 }
 
 // upgrade hands over to a next process.
-func (s *simulation) upgrade() {
+func (s *simulation) upgrade() bool {
 	e := &Engine{s.core}
 	lives := s.lives(func() {
 		if err := e.HandOver(simContext); err != nil && !errors.Is(err, errSimHolder) {
@@ -756,7 +691,7 @@ func (s *simulation) upgrade() {
 	})
 	if lives {
 		if s.core.state != closed {
-			return // the holder has failed
+			return false // the holder has failed
 		}
 		s.upgrades++
 		for _, f := range s.left() {
@@ -765,4 +700,5 @@ func (s *simulation) upgrade() {
 		s.drop()
 	}
 	s.begin()
+	return lives
 }

@@ -23,6 +23,9 @@ import (
 var (
 	simulateFor  = flag.Duration("simulate", 0, "how long TestSimulate runs schedules of random seeds; 0: a fixed number of them")
 	simulateSeed = flag.Uint64("simulate.seed", 0, "run the schedule of this seed only")
+	simulateText = flag.String("simulate.schedule", "", "run this schedule only, as a failure has printed it")
+	// A mutant may make each run of a schedule long.
+	simulateShrink = flag.Bool("simulate.shrink", true, "look for the fewest steps that still fail")
 )
 
 // simStep is one step of a schedule. What its numbers mean depends on what there is at that time, so that a schedule without some of
@@ -55,15 +58,19 @@ const (
 	simSettle
 	simAnswer
 	simResume
+	simDrainBegins
+	simDrainEnds
+	simBulk
+	simUrgent
 	simKinds
 )
 
-var simNames = [simKinds]string{"turn", "connect", "accept", "send", "read", "end", "close", "reset", "deliver", "sleep", "die", "dieTwice", "kill", "upgrade", "fault", "heal", "holderFails", "settle", "answer", "resume"}
+var simNames = [simKinds]string{"turn", "connect", "accept", "send", "read", "end", "close", "reset", "deliver", "sleep", "die", "dieTwice", "kill", "upgrade", "fault", "heal", "holderFails", "settle", "answer", "resume", "drain", "drainEnds", "bulk", "urgent"}
 
 // simWeights say how often a step is drawn.
 var simWeights = [simKinds]int{
 	simTurn: 30, simConnect: 5, simAccept: 8, simSend: 18, simRead: 14, simEnd: 3, simClose: 1, simReset: 1, simDeliver: 12, simSleep: 4,
-	simDie: 6, simDieTwice: 1, simKill: 1, simUpgrade: 1, simFault: 4, simHeal: 4, simHolderFails: 1, simSettle: 1, simAnswer: 6, simResume: 3,
+	simDie: 6, simDieTwice: 1, simKill: 1, simUpgrade: 1, simFault: 4, simHeal: 4, simHolderFails: 1, simSettle: 1, simAnswer: 6, simResume: 3, simDrainBegins: 2, simDrainEnds: 2, simBulk: 8, simUrgent: 3,
 }
 
 func (x simStep) String() string { return fmt.Sprintf("{%s %d %d}", simNames[x.kind], x.a, x.b) }
@@ -85,16 +92,24 @@ func drawSchedule(seed uint64) simSchedule {
 	for range 1 + r.IntN(6) {
 		x.steps = append(x.steps, simStep{simConnect, r.IntN(1 << 10), r.IntN(1 << 10)})
 	}
+	drains := r.IntN(5) == 0
 	for range 20 + r.IntN(100) {
 		n, kind := r.IntN(sum), simKind(0)
 		for ; n >= simWeights[kind]; kind++ {
 			n -= simWeights[kind]
+		}
+		if (kind == simDrainBegins || kind == simDrainEnds) && !drains {
+			kind = simTurn
 		}
 		x.steps = append(x.steps, simStep{kind, r.IntN(1 << 10), r.IntN(1 << 10)})
 	}
 	if r.IntN(4) == 0 {
 		x.idle = simIdle
 	}
+	if r.IntN(3) == 0 {
+		x.busy = 1 + r.IntN(1<<10)
+	}
+	x.slowConnects = x.slowConnects || x.limits && r.IntN(2) == 0
 	return x
 }
 
@@ -103,6 +118,13 @@ var simSizes = [...]int{1, 10, 100, 1000, 3000, 4096, 8000, 17_000, 18_500, 30_0
 
 // do does a step.
 func (s *simulation) do(x simStep) {
+	if s.does(x) {
+		s.seen.steps[x.kind]++
+	}
+}
+
+// does reports whether there was something to do.
+func (s *simulation) does(x simStep) bool {
 	var f *simFlow
 	side := x.b & 1
 	if len(s.flows) > 0 {
@@ -115,41 +137,35 @@ func (s *simulation) do(x simStep) {
 			s.turnLoop(x.b)
 		}
 	case simConnect:
-		s.connect(x.a, x.b)
+		return s.connect(x.a, x.b)
 	case simAccept:
-		s.accept()
+		return s.accept()
 	case simSend:
-		if f != nil {
-			s.send(f, side, size)
-		}
+		return f != nil && s.send(f, side, size)
 	case simRead:
-		if f != nil {
-			s.read(f, side, size)
-		}
+		return f != nil && s.read(f, side, size)
 	case simEnd:
-		if f != nil {
-			s.end(f, side)
-		}
+		return f != nil && s.end(f, side)
 	case simClose, simReset:
-		if f != nil {
-			s.close(f, side, x.kind == simReset)
-		}
+		return f != nil && s.close(f, side, x.kind == simReset)
 	case simDeliver:
-		if n := s.world.InFlight(); n > 0 {
+		n := s.world.InFlight()
+		if n > 0 {
 			s.world.Deliver(x.a%n, size)
 		}
+		return n > 0
 	case simSleep:
 		if until := s.process.WaitsUntil() - s.world.Elapsed(); x.b%4 == 0 && until > 0 {
 			s.world.Sleep(until) // to the next timer
+		} else if x.b%8 == 1 {
+			s.world.Sleep(time.Duration(1+3*x.a) * time.Millisecond)
 		} else {
 			s.world.Sleep(time.Duration(1+x.a%200) * time.Millisecond)
 		}
 	case simAnswer:
-		s.answer(x.a, x.b)
+		return s.answer(x.a, x.b)
 	case simResume:
-		if f != nil {
-			s.resume(f)
-		}
+		return f != nil && s.resume(f)
 	case simDieTwice:
 		s.diesNext = 1 + x.b%12
 		fallthrough
@@ -158,7 +174,7 @@ func (s *simulation) do(x simStep) {
 	case simKill:
 		s.kill()
 	case simUpgrade:
-		s.upgrade()
+		return s.upgrade()
 	case simFault:
 		s.fault(x.a, x.b)
 	case simHeal:
@@ -168,23 +184,51 @@ func (s *simulation) do(x simStep) {
 	case simSettle:
 		s.settle(false)
 		s.quiet()
+	case simDrainBegins:
+		return s.beginDrain()
+	case simDrainEnds:
+		return s.endDrain()
+	case simBulk:
+		return f != nil && s.bulk(f, side, 1+x.b>>5%5)
+	case simUrgent:
+		return f != nil && s.sendUrgent(f, side)
 	}
+	return true
 }
 
 // simScarce are the errors of a kernel that has no more.
 var simScarce = [...]sys.Errno{sys.EMFILE, sys.ENFILE, sys.ENOMEM, sys.ENOBUFS}
 
+// simFaultKinds are the kinds that a fault's number stands for: the first ones by its last digit, and the others by its higher bits.
+const (
+	simPipeFaults  = 3
+	simTwiceFaults = 4  // accept and socket
+	simWatchFaults = 6  // epoll_ctl
+	simMoveFaults  = 7  // all of the data path
+	simPlainFaults = 10 // as many
+	simLaterFaults = 12 // accept, and then there is somebody
+	simFaultKinds  = 14
+)
+
+func simFaultKind(n int) int {
+	if n>>6%3 == 1 {
+		return simPlainFaults + n%(simFaultKinds-simPlainFaults)
+	}
+	return n % simPlainFaults
+}
+
 // simFaults are calls that fail, or move less than they could. What a flow ends with because of it nobody else has done.
-func simFaults(kind, every int) func(simkernel.Call, int) (int, sys.Errno) {
-	r := rand.New(rand.NewPCG(uint64(kind), uint64(every))) // a regular one could meet each retry of a call
+func simFaults(number, every int) func(simkernel.Call, int) (int, sys.Errno) {
+	r := rand.New(rand.NewPCG(uint64(number), uint64(every))) // a regular one could meet each retry of a call
 	every = 2 + every%5
+	kind, scarce := simFaultKind(number), simScarce[number>>4%len(simScarce)]
 	return func(c simkernel.Call, most int) (int, sys.Errno) {
 		if r.IntN(every) > 0 {
 			return most, 0
 		}
 		moves := most > 0 && c != "epoll-wait"
 		whole := c == "recv" || c == "recv-one" // TCP gives less than it has only in front of urgent data: pump.Half.Exact
-		switch scarce := simScarce[kind>>4%len(simScarce)]; kind % 10 {
+		switch kind {
 		case 0:
 			if moves {
 				return 0, sys.EINTR
@@ -197,11 +241,11 @@ func simFaults(kind, every int) func(simkernel.Call, int) (int, sys.Errno) {
 			if moves && !whole {
 				return (most + 1) / 2, 0
 			}
-		case 3:
+		case simPipeFaults:
 			if c == "pipe" {
 				return 0, scarce
 			}
-		case 4:
+		case simTwiceFaults:
 			if c == "accept" || c == "socket" {
 				return 0, scarce
 			}
@@ -209,11 +253,11 @@ func simFaults(kind, every int) func(simkernel.Call, int) (int, sys.Errno) {
 			if c == "epoll-wait" {
 				return 0, sys.EINTR
 			}
-		case 6:
+		case simWatchFaults:
 			if c == "epoll-add" {
 				return 0, sys.ENOMEM
 			}
-		case 7: // of the data path, and all that it needs
+		case simMoveFaults: // and what it needs
 			if moves && r.IntN(8) == 0 || c == "socket" || c == "accept" {
 				return 0, sys.ENOMEM
 			}
@@ -225,9 +269,50 @@ func simFaults(kind, every int) func(simkernel.Call, int) (int, sys.Errno) {
 			if moves && !whole {
 				return 1 + r.IntN(most), 0
 			}
+		case 10, 11:
+			if moves && c != "read-pipe" { // a pipe that has something gives it
+				return 0, sys.EAGAIN
+			}
+		case simLaterFaults:
+			if c == "accept" {
+				return 0, sys.EAGAIN
+			}
+		case 13: // a socket that is not spliced, and the pipe that is read then
+			switch {
+			case c == "splice":
+				return 0, sys.EINVAL
+			case c == "read-pipe" && r.IntN(2) == 0:
+				return 0, sys.EINTR
+			case c == "read-pipe":
+				return 1 + r.IntN(most), 0
+			}
 		}
 		return most, 0
 	}
+}
+
+// simFaultsWanted are the calls that must have failed in many schedules, and how: each time, one of those.
+func simFaultsWanted() (all [][]string) {
+	add := func(e sys.Errno, calls ...simkernel.Call) {
+		for _, c := range calls {
+			all = append(all, []string{faultName(c, e)})
+		}
+	}
+	all = append(all, []string{faultName("read-pipe", 0), faultName("read-pipe", sys.EINTR)})
+	add(0, "send", "send-one", "splice")
+	add(sys.EINTR, "recv", "recv-one", "send", "send-one", "splice", "accept", "epoll-wait")
+	add(sys.EAGAIN, "recv", "recv-one", "send", "send-one", "splice", "accept")
+	add(sys.ENOMEM, "recv", "send", "splice", "epoll-add")
+	add(sys.ECONNABORTED, "accept")
+	add(sys.EINVAL, "splice")
+	for _, c := range []simkernel.Call{"accept", "socket", "pipe"} {
+		var some []string
+		for _, e := range simScarce {
+			some = append(some, faultName(c, e))
+		}
+		all = append(all, some)
+	}
+	return all
 }
 
 // run runs a schedule. An error says what was wrong, and after how many steps.
@@ -241,6 +326,7 @@ func (x *simSchedule) run() (at int, s *simulation) {
 			return i, s
 		}
 	}
+	s.peersDo, s.process.Before = nil, nil
 	if x.close {
 		s.process.Fault, s.faults = nil, nil
 		s.closeEngine()
@@ -309,20 +395,34 @@ func (x *simSettings) options() []simOption {
 	number := func(name string, v *int) simOption {
 		return simOption{name, func() int { return *v }, func(n int) { *v = n }}
 	}
-	return []simOption{flag("slowConnects", &x.slowConnects), number("backlog", &x.backlog), number("loops", &x.loops), flag("changes", &x.changes), flag("limits", &x.limits), flag("close", &x.close)}
+	return []simOption{flag("slowConnects", &x.slowConnects), number("backlog", &x.backlog), number("loops", &x.loops), flag("changes", &x.changes), flag("limits", &x.limits), flag("close", &x.close), number("busy", &x.busy)}
 }
 
 // report tells of a schedule that has failed.
 func (x *simSchedule) report(seed uint64, at int, s *simulation) string {
 	x.steps = x.steps[:min(at+1, len(x.steps))]
 	first := s.wrong
-	x.shrink()
-	_, s = x.run()
+	if *simulateShrink {
+		x.shrink()
+		_, s = x.run()
+	}
 	return fmt.Sprintf("seed %d, step %d: %v\nwith the fewest steps: %v\n%v", seed, at, first, s.wrong, x)
 }
 
 // TestSimulate runs schedules of random seeds in a simulated kernel. To repeat one, give it -simulate.seed.
 func TestSimulate(t *testing.T) {
+	if *simulateText != "" {
+		x, err := parseSchedule(*simulateText)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, s := x.run()
+		t.Logf("step %d: %v\n%s", at, s.wrong, s.describe())
+		if s.wrong != nil {
+			t.Fail()
+		}
+		return
+	}
 	if *simulateSeed != 0 {
 		x := drawSchedule(*simulateSeed)
 		if at, s := x.run(); s.wrong != nil {
@@ -331,7 +431,7 @@ func TestSimulate(t *testing.T) {
 		return
 	}
 	if *simulateFor == 0 {
-		n := 800
+		n := simSeedsEnough
 		if testnet.RaceEnabled { // each schedule is one goroutine
 			n = 100
 		}
@@ -397,6 +497,12 @@ func simulateSeeds(t *testing.T, first uint64, n int) {
 	t.Log(say())
 	if spliced.Load() == 0 || restored.Load() == 0 || upgrades.Load() == 0 {
 		t.Errorf("%d bytes were spliced, and %d flows restored: the schedules do not say much", spliced.Load(), restored.Load())
+	}
+	t.Log(seen.counts())
+	if n >= simSeedsEnough && !failed.Load() {
+		for _, what := range seen.missing() {
+			t.Errorf("%s: it has not happened", what)
+		}
 	}
 }
 

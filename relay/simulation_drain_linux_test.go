@@ -1,0 +1,96 @@
+package relay
+
+import (
+	"sync"
+	"time"
+)
+
+// simDrain is a drain of the engine: it begins, returns when the last flow has ended, and its deadline ends those that are left. If its
+// process is handed over or dies, the next one does not drain.
+type simDrain struct {
+	begun bool            // in this process
+	over  bool            // its deadline
+	done  bool            // Drain has returned, since no flow is left
+	quiet <-chan struct{} // what Drain waits for
+	at    time.Duration   // when it began
+
+	ever   bool // there was one, of any process
+	ended  bool // and its deadline was over
+	resets bool // clients that waited at a listener may have been reset
+}
+
+// processEnds is called when the process that drains has ended.
+func (d *simDrain) processEnds() {
+	*d = simDrain{ever: d.ever, ended: d.ended, resets: d.resets || d.begun}
+}
+
+// beginDrain begins a drain.
+func (s *simulation) beginDrain() bool {
+	d := &s.drain
+	if d.begun {
+		return false
+	}
+	d.begun, d.ever, d.at = true, true, s.world.Elapsed()
+	s.call(func() {
+		if err := s.core.beginDrain(); err != nil {
+			s.fail("drain: %v", err)
+		}
+		s.waitForDrain()
+	})
+	return true
+}
+
+// waitForDrain is what Drain does before it waits.
+func (s *simulation) waitForDrain() {
+	s.drain.quiet = s.core.nextQuiet()
+	s.drain.done = s.core.drained()
+}
+
+// endDrain is the deadline of a drain.
+func (s *simulation) endDrain() bool {
+	d := &s.drain
+	if !d.begun || d.done || d.over {
+		return false
+	}
+	d.over, d.ended, d.resets = true, true, true
+	s.call(func() { s.core.endDrain(new(sync.WaitGroup)) })
+	return true
+}
+
+// lookAtDrain goes on with a drain that was told that a loop has nothing left.
+func (s *simulation) lookAtDrain() {
+	d := &s.drain
+	switch {
+	case d.done && (s.core.flows() > 0 || len(s.core.listeners) > 0):
+		s.fail("Drain has returned, and there are %d flows and %d listeners", s.core.flows(), len(s.core.listeners))
+	case d.begun && s.world.Elapsed() >= d.at+acceptLast:
+		d.resets = true
+	}
+	if !d.begun || d.done || d.over || d.quiet == nil {
+		return
+	}
+	select {
+	case <-d.quiet:
+		s.call(s.waitForDrain)
+	default:
+	}
+}
+
+// lookAtClients checks that each client is accepted, or waits at a listener. Those that wait when a drain's time is over are reset.
+func (s *simulation) lookAtClients() {
+	some := false
+	for _, f := range s.flows {
+		some = some || f.records == 0 && !f.admitted && !f.lost
+	}
+	if !some {
+		return
+	}
+	for _, f := range s.left() {
+		if f.admitted || f.lost {
+			continue
+		}
+		if f.lost = true; !s.drain.resets {
+			s.fail("flow %d was not accepted, and does not wait at a listener any more\n%s", f.id, s.describe())
+		}
+	}
+}

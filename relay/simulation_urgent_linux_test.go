@@ -1,0 +1,60 @@
+package relay
+
+import (
+	"bytes"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// Urgent data in a simulation: it stops nothing and ends nothing. The urgent byte is skipped, unless a later one has come before that: then it is
+// part of the stream. It differs from the byte that comes next.
+
+// urgentByte is one that is sent in front of byte n of a direction of a flow.
+func urgentByte(id byte, side int, n int64) byte { return ^simByte(id, side, n) }
+
+// sendUrgent lets a peer send an urgent byte.
+func (s *simulation) sendUrgent(f *simFlow, side int) bool {
+	h := &f.half[side]
+	if f.fd[side] < 0 || h.ended || f.unix[side] || h.sent == 0 {
+		return false
+	}
+	e := s.peers.SendUrgent(f.fd[side], urgentByte(f.id, side, h.sent))
+	switch {
+	case e == 0:
+		h.urgent = append(h.urgent, h.sent)
+	case e != sys.EAGAIN:
+		s.broken(f, side, e)
+	}
+	return e == 0
+}
+
+// most is how many bytes can arrive at most.
+func (h *simHalf) most() int64 { return h.sent + int64(len(h.urgent)) }
+
+// takes reports whether b is what can arrive next, and goes on behind it.
+func (h *simHalf) takes(id byte, side int, b []byte) bool {
+	for len(b) > 0 {
+		here, next := 0, h.sent // urgent bytes at this place, and the place of the next one
+		for _, at := range h.urgent {
+			switch {
+			case at == h.got:
+				here++
+			case at > h.got:
+				next = min(next, at)
+			}
+		}
+		if here > h.late && b[0] == urgentByte(id, side, h.got) {
+			h.late++
+			h.overtaken++
+			b = b[1:]
+			continue
+		}
+		n := int(min(int64(len(b)), next-h.got))
+		if n == 0 || !bytes.Equal(b[:n], simBytes(id, side, h.got, n)) {
+			return false
+		}
+		h.got, h.late = h.got+int64(n), 0
+		b = b[n:]
+	}
+	return true
+}

@@ -8,6 +8,7 @@ GO ?= go
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 2s
 SIMULATE ?= 60s
+N ?= 100
 KILLS ?= 1000
 UPGRADES ?= 200
 CHANGES ?= 1000
@@ -191,6 +192,10 @@ fuzz: ## run every fuzz target for FUZZTIME (2s)
 .PHONY: simulate
 simulate: ## run flows of streams, and then of datagrams, in a simulated kernel for SIMULATE (60s) each, on all CPUs; says the seed and the fewest steps of what fails
 	$(GO) test ./relay -run '^TestSimulate(Datagrams)?$$' -count=1 -v -timeout 0 -simulate $(SIMULATE)
+
+.PHONY: mutants
+mutants: ## change one line of the stream and datagram engine at a time, N (100) lines drawn by SEED (1), and see if the simulation notices; each has a minute of the processor's time
+	$(GO) run ./bench/trials/mutants -seed $(or $(SEED),1) -n $(N) $(ARGS)
 
 .PHONY: release-check
 release-check: ## make the release VERSION in a clone, and use its modules as anyone else would

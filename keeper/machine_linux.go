@@ -97,6 +97,7 @@ type machine struct {
 	restartDue bool
 	upgradeDue bool // a signal asked for an upgrade during a restart
 	replacing  bool // the port was asked to replace the keeper and has not answered
+	executing  bool // it is about to: if this process ends now, a signal has ended it
 
 	finished bool
 	exitCode int

@@ -113,7 +113,7 @@ func (m *machine) step(s State, why string) {
 
 func (m *machine) tellUpgrade() {
 	if p := m.active; p != nil && p.hello {
-		p.send(m, appendControl(nil, kindUpgraded, 0, append(m.upgradeWords(p), m.features()), m.upgradeTexts()...))
+		p.send(m, appendControl(nil, kindUpgraded, 0, append(m.upgradeWords(p), m.features(), wordOf(m.executing)), m.upgradeTexts()...))
 	}
 }
 
@@ -268,7 +268,7 @@ func (m *machine) replaced(now time.Time) {
 
 // notReplaced is called when the keeper could not be replaced by another binary.
 func (m *machine) notReplaced(b *executable, why string) {
-	m.replacing = false
+	m.replacing, m.executing = false, false
 	m.cfg.Log(Event{Kind: KeeperKept, Binary: b.path, Text: why})
 	m.upgrade.Keeper = why
 	m.tellUpgrade()

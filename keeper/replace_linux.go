@@ -124,7 +124,7 @@ func (r *runner) onAnswer(a answer) {
 // they come first, and the caller tries again. A signal may have started another worker meanwhile, whose reader was
 // never asked to pause.
 func (r *runner) tryExecute(signals chan os.Signal) {
-	if r.replacing == nil || r.pausing > 0 || len(signals) > 0 || r.execNow(signals) {
+	if r.replacing == nil || r.pausing > 0 || len(signals)+len(r.stops) > 0 || r.execNow(signals) {
 		return
 	}
 	// It failed, or there is no reason any more.
@@ -156,6 +156,12 @@ func (r *runner) execNow(signals chan os.Signal) (again bool) {
 		return false
 	}
 	r.closer.wait()
+	m.executing = true
+	m.tellUpgrade()
+	if len(m.active.out) > 0 {
+		m.notReplaced(b, "the worker does not read its messages")
+		return false
+	}
 	before := m.upgrade.Keeper
 	m.upgrade.Keeper = "upgraded"
 	memfd, err := r.saveState()
@@ -166,13 +172,17 @@ func (r *runner) execNow(signals chan os.Signal) (again bool) {
 	defer sys.Linux{}.Close(memfd)
 	r.setCloseOnExec(memfd, false)
 	defer r.setCloseOnExec(memfd, true)
-	// Go's runtime unblocks these two, and SIGTERM, when a program starts, before it has handlers (blockableSig in
-	// runtime/signal_unix.go); they would end it. It respects that these two are ignored, until signal.Notify; one that comes in
-	// between is lost. A SIGTERM in these milliseconds ends the keeper, and the worker goes on alone.
-	signal.Ignore(syscall.SIGHUP, syscall.SIGINT)
-	defer signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT)
-	if len(signals) > 0 { // what they change is not in the saved state
+	// Go's runtime unblocks SIGTERM, SIGINT and SIGHUP when a program starts, before it has handlers (blockableSig in
+	// runtime/signal_unix.go), and they end it until signal.Notify. From here on the first two end the program before, too, so that each
+	// of them was either received or ends this process, which is what the worker takes for SIGTERM. A SIGHUP is ignored, and lost.
+	signal.Ignore(syscall.SIGHUP)
+	signal.Stop(r.stops)
+	defer r.takeStops()
+	defer signal.Notify(signals, syscall.SIGHUP)
+	if len(signals)+len(r.stops) > 0 { // what they change is not in the saved state
+		m.executing = false
 		m.upgrade.Keeper = before
+		m.tellUpgrade()
 		return true
 	}
 	e := sys.Execute("/proc/self/fd/"+strconv.Itoa(b.fd), os.Args, append(os.Environ(), stateEnv+"="+strconv.Itoa(memfd)))

@@ -52,6 +52,7 @@ type runner struct {
 	requests []request     // that no goroutine of the broker has begun
 	brokers  int           // goroutines that are at work
 
+	stops     chan os.Signal // SIGTERM and SIGINT
 	answers   chan answer
 	replacing *executable // the readers pause for it
 	pausing   int         // readers that have not paused yet
@@ -71,7 +72,7 @@ func Run(cfg Config) (exitCode int, err error) {
 	if code, ok := answerAsked(); ok {
 		return code, nil
 	}
-	r := &runner{cfg: cfg.withDefaults(), conns: make(map[int]*conn), events: make(chan event), answers: make(chan answer, 1), brokered: make(chan brokered), over: make(chan struct{})}
+	r := &runner{cfg: cfg.withDefaults(), conns: make(map[int]*conn), events: make(chan event), stops: make(chan os.Signal, 64), answers: make(chan answer, 1), brokered: make(chan brokered), over: make(chan struct{})}
 	if r.own, err = os.Executable(); err != nil {
 		return 1, fmt.Errorf("keeper: find the program: %w", err)
 	}
@@ -80,7 +81,7 @@ func Run(cfg Config) (exitCode int, err error) {
 	r.m = newMachine(r.cfg, limit, r)
 
 	signals := make(chan os.Signal, 64)
-	take := []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2}
+	take := []os.Signal{syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2}
 	if os.Getpid() == 1 {
 		take = append(take, syscall.SIGCHLD)
 	}
@@ -88,6 +89,8 @@ func Run(cfg Config) (exitCode int, err error) {
 	defer r.closer.stop()
 
 	// Before restore, which tells that the keeper was replaced: who has read that may send a signal.
+	r.takeStops()
+	defer signal.Stop(r.stops)
 	signal.Notify(signals, take...)
 	defer signal.Stop(signals)
 	// The keeper allocates next to nothing while it works, and has a small heap.
@@ -112,6 +115,8 @@ func Run(cfg Config) (exitCode int, err error) {
 	return r.m.exitCode, nil
 }
 
+func (r *runner) takeStops() { signal.Notify(r.stops, syscall.SIGTERM, syscall.SIGINT) }
+
 func (r *runner) loop(signals chan os.Signal) {
 	m := r.m
 	timer := time.NewTimer(0)
@@ -130,6 +135,8 @@ func (r *runner) loop(signals chan os.Signal) {
 		select {
 		case e := <-r.events:
 			r.onEvent(e)
+		case s := <-r.stops:
+			m.signal(s.(syscall.Signal), time.Now())
 		case s := <-signals:
 			if s == syscall.SIGCHLD {
 				sys.ReapOthers(r.isOwn)

@@ -36,6 +36,7 @@ type Worker struct {
 	aliveDue  bool
 	dropDue   bool // the writer will be woken for drops
 	upgrade   Upgrade
+	executing bool // the keeper executes its new binary
 	token     uint64
 	watchers  map[uint64]func(Upgrade)
 	onHand    func()
@@ -405,7 +406,8 @@ func (w *Worker) Stats() Stats {
 }
 
 // Lost returns a channel that is closed when the keeper has gone. The worker works on; nothing is
-// held any more.
+// held any more. If SIGTERM or SIGINT has ended the keeper while it executed its new binary, when it could not pass
+// them on, the process sends SIGTERM to itself.
 func (w *Worker) Lost() <-chan struct{} { return w.lost }
 
 // isLost reports whether the keeper has gone. The zero Worker never had one.
@@ -482,8 +484,12 @@ func (w *Worker) read() {
 		w.mu.Lock()
 		w.out.broken = true // before the descriptor's number may be somebody else's
 		close(w.lost)
+		stop := w.executing
 		w.mu.Unlock()
 		w.file.Close()
+		if stop { // a signal has ended the keeper, which could not pass it on: see execNow
+			sys.Signal(os.Getpid(), syscall.SIGTERM)
+		}
 	}()
 	var fb sys.FDBuffer
 	var msg message
@@ -577,6 +583,7 @@ func (w *Worker) handle(msg *message, fds []int) {
 		if len(msg.words) > 5 { // another keeper may be at the other end now
 			w.mayAsk = msg.word(5)&featureAsk != 0
 		}
+		w.executing = msg.word(6) != 0
 		u := upgradeOf(msg, 1, 0)
 		if u.ID != 0 || u.State != Refused {
 			w.upgrade, w.start.Upgrade = u, u

@@ -153,7 +153,7 @@ chaos: ## under load, kill the process that carries the traffic KILLS (1000) tim
 	$(GO) run ./bench/trials/chaos -upgrades $(UPGRADES) -format required
 
 .PHONY: world
-world: ## draw configurations and events by SEED (random) for DURATION (2h), and hold the daemon under load against a model; a run that fails is left as a file with the fewest events; best as root
+world: servers ## draw configurations and events by SEED (random) for DURATION (2h), and hold the daemon under load against a model; a run that fails is left as a file with the fewest events; best as root
 	$(GO) run ./bench/trials/world -for $(DURATION) $(if $(SEED),-seed $(SEED)) $(ARGS)
 
 .PHONY: churn

@@ -49,7 +49,7 @@ func main() {
 	flag.DurationVar(&s.length, "for", 10*time.Minute, "how long to go on to another seed")
 	flag.IntVar(&s.events, "events", 8, "events of a run")
 	flag.StringVar(&s.repeat, "repeat", "", "play this `file` instead")
-	flag.StringVar(&s.without, "without", "", "events, kinds of listeners and kinds of clients that are left out, with commas in between: what they find is known; load and probed leave out the runs that have it, or them")
+	flag.StringVar(&s.without, "without", "", "events, kinds of listeners and kinds of clients that are left out, with commas in between: what they find is known; load, probed and fleet leave out the runs that have it, or them")
 	flag.StringVar(&s.later, "later", "", "the daemon that upgrades lead to, and back from; default: a copy of the first one. One whose counters lie otherwise finds more")
 	flag.DurationVar(&s.shrink, "shrink", 10*time.Minute, "how long to look for fewer events with which a run still fails")
 	flag.StringVar(&s.failures, "failures", ".", "the `folder` for files of runs that failed")
@@ -144,9 +144,9 @@ func (s *settings) fewest(one *script) error {
 			return len(s.Config.Probed) > 0 // without any it would be a run with load
 		})
 	}
-	try("as the user that it is", func(s *script) bool { is := s.Config.User != ""; s.Config.User = ""; return is })
-	try("with one loop", func(s *script) bool { is := s.Config.Loops != 1; s.Config.Loops = 1; return is })
-	try("without a sandbox", func(s *script) bool { is := s.Config.Sandbox != "off"; s.Config.Sandbox = "off"; return is })
+	if one.Config.Fleet == nil {
+		fewestKeys(try)
+	}
 	text, err := json.MarshalIndent(one, "", "  ")
 	if err != nil {
 		return err
@@ -156,4 +156,11 @@ func (s *settings) fewest(one *script) error {
 		return err
 	}
 	return fmt.Errorf("seed %d failed; it is written to %s, and -repeat plays it:\n%s", one.Seed, file, text)
+}
+
+// fewestKeys leaves out what the configuration of one daemon need not have.
+func fewestKeys(try func(string, func(*script) bool)) {
+	try("as the user that it is", func(s *script) bool { is := s.Config.User != ""; s.Config.User = ""; return is })
+	try("with one loop", func(s *script) bool { is := s.Config.Loops != 1; s.Config.Loops = 1; return is })
+	try("without a sandbox", func(s *script) bool { is := s.Config.Sandbox != "off"; s.Config.Sandbox = "off"; return is })
 }

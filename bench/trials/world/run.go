@@ -81,6 +81,9 @@ type run struct {
 // play runs a script in a folder, and reports whether all that must be true was true.
 // later is the binary that it is upgraded to, and back; empty: a copy of the first one.
 func play(s *script, binary, later, dir string, out io.Writer) (good bool, err error) {
+	if s.Config.Fleet != nil {
+		return playFleet(s, binary, dir, out)
+	}
 	own, sockets := filepath.Join(dir, "run"), filepath.Join(dir, "clients")
 	other := filepath.Join(dir, "penstock-other")
 	if later == "" {
@@ -95,8 +98,7 @@ func play(s *script, binary, later, dir string, out io.Writer) (good bool, err e
 			return false, err
 		}
 	}
-	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250)) // not of the seed: others may be at work
-	r := &run{places: places{dir: own, host: host, wide: 24000 + rand.IntN(8000)}, config: s.Config.clone(), members: map[string]map[int]*member{}, w: world.New(s.Seed, out, sockets)}
+	r := &run{places: places{dir: own, host: ownHost(), wide: 24000 + rand.IntN(8000)}, config: s.Config.clone(), members: map[string]map[int]*member{}, w: world.New(s.Seed, out, sockets)}
 	r.binary = [2]world.Program{{Name: "first", Path: binary}, {Name: "other", Path: other}}
 	r.w.KeepAfter, r.w.Slack, r.w.Idle, r.w.Rate = keepAfter, slack, world.Idle, rate
 	defer r.w.CloseUpstreams()
@@ -173,6 +175,11 @@ func play(s *script, binary, later, dir string, out io.Writer) (good bool, err e
 		fmt.Fprintf(out, "last lines of the log:\n%s\n", r.d.LogTail(15))
 	}
 	return good, nil
+}
+
+// ownHost returns a loopback address. It is not of the seed: others may be at work.
+func ownHost() string {
+	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))
 }
 
 // drainedLate is the daemon's exit code if datagram flows were open at the end of the drain.

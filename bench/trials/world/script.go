@@ -32,7 +32,14 @@ func (s *script) leaveOut(names []string) bool {
 			s.Config.Probed = []*probedListener{{Kind: "tcp", Port: 22444, Balance: balances[0]}}
 		}
 	}
-	return !slices.Contains(names, map[bool]string{true: "probed", false: "load"}[probed])
+	kind := "load"
+	switch {
+	case s.Config.Fleet != nil:
+		kind = "fleet"
+	case probed:
+		kind = "probed"
+	}
+	return !slices.Contains(names, kind)
 }
 
 // A config is the model's configuration, of which the daemon's is written.
@@ -44,6 +51,7 @@ type config struct {
 	Groups    []*group
 	Listeners []*listener
 	Probed    []*probedListener `json:",omitempty"` // if there are any, the daemon has no load, and no other listeners
+	Fleet     *fleetConfig      `json:",omitempty"` // if it is there, nothing else counts
 }
 
 // A group has the first members of the model that have its network, and those that events give it.
@@ -65,8 +73,10 @@ type event struct {
 	Member int           `json:",omitempty"`
 	Value  string        `json:",omitempty"`
 	Rest   time.Duration // before it
+	For    time.Duration `json:",omitempty"` // link, registry: how long it lasts
+	Canary bool          `json:",omitempty"` // publish: some relays try it first
 	Oldest bool          `json:",omitempty"` // kill: the worker that serves, also if another one is about to take over
-	Close  bool          `json:",omitempty"` // it follows the one before at once, and what is checked in between is left out
+	Close  bool          `json:",omitempty"` // it follows the one before at once, in a fleet before that is over, and what is checked in between is left out
 }
 
 func (e event) String() string {
@@ -79,6 +89,12 @@ func (e event) String() string {
 	}
 	if e.Value != "" {
 		what += " " + e.Value
+	}
+	if e.For > 0 {
+		what += fmt.Sprintf(" for %v", e.For)
+	}
+	if e.Canary {
+		what += ", with a canary"
 	}
 	if e.Oldest {
 		what += ", the one that serves"
@@ -142,8 +158,15 @@ func anyMember(r *rand.Rand, c *config, e *event) {
 	e.Member = []int{firstMember, addedMember + r.IntN(4)}[r.IntN(2)]
 }
 
+// fleetSeeds begins the random numbers that say which seeds have a fleet, and those of the fleets: the others, and what is known of them, are as they were before
+// there were fleets.
+const fleetSeeds = 21
+
 // draw returns a script by its seed.
 func draw(seed uint64, events int, root bool) *script {
+	if r := rand.New(rand.NewPCG(seed, fleetSeeds)); r.IntN(4) == 0 {
+		return drawFleet(r, seed, events)
+	}
 	r := rand.New(rand.NewPCG(seed, 0))
 	c := config{Loops: r.IntN(4), Sandbox: pick(r, "on", "on", "on", "off")}
 	if root && r.IntN(2) == 0 {

@@ -40,7 +40,7 @@ func TestDraw(t *testing.T) {
 			seen[e.Do] = true
 		}
 	}
-	for _, d := range slices.Concat(deeds, probedDeeds) {
+	for _, d := range slices.Concat(deeds, probedDeeds, fleetDeeds) {
 		if !seen[d.name] {
 			t.Errorf("%s never happens", d.name)
 		}
@@ -79,7 +79,11 @@ func TestEachEvent(t *testing.T) {
 		{Do: "cpus", Value: "all"}, {Do: "sandbox", Value: "log"}, {Do: "restart"}}
 	gram := drawn(true)
 	gram.Config.User, gram.Config.Probed, gram.Events = "", []*probedListener{{Kind: "gram", Balance: balances[0]}}, []event{{Do: "kill", Value: "aborted"}}
-	for name, s := range map[string]*script{"load": s, "probed": probed, "gram": gram} {
+	fleet := &script{Seed: 1, Config: config{Fleet: &fleetConfig{Relays: 3, Kept: true, Sandbox: "on", Share: "50%", Wait: 2 * time.Second}}}
+	fleet.Events = []event{{Do: "publish", Value: "random"}, {Do: "relay", Member: 1, Value: "killed", Close: true}, {Do: "relay", Member: 2, Value: "worker killed"},
+		{Do: "link", Value: "lost", Group: "tool", For: time.Second}, {Do: "rollback", Close: true}, {Do: "relay", Member: 3, Value: "stopped"},
+		{Do: "registry", For: 100 * time.Millisecond}, {Do: "link", Value: "cut", Group: "relay", Member: 1, For: 200 * time.Millisecond}}
+	for name, s := range map[string]*script{"load": s, "probed": probed, "gram": gram, "fleet": fleet} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
 			begun, own := time.Now(), filepath.Join(dir, name)
@@ -96,7 +100,7 @@ func TestEachEvent(t *testing.T) {
 // drawn returns a script that has probed listeners, or has not.
 func drawn(probed bool) *script {
 	for seed := uint64(1); ; seed++ {
-		if s := draw(seed, 0, false); (len(s.Config.Probed) > 0) == probed {
+		if s := draw(seed, 0, false); s.Config.Fleet == nil && (len(s.Config.Probed) > 0) == probed {
 			return s
 		}
 	}

@@ -249,8 +249,9 @@ func (h *hands) resolve() (in, out int64, from, to int, ok bool) {
 func (k *keeping) next() (x earlierFlow, ok bool) {
 	for ; k.at < k.ledger.Top(); k.at++ {
 		r := k.ledger.Record(k.at)
-		if gen := r.Generation(); loop.InUse(gen) {
-			x = earlierFlow{ref: ref{Slot: k.at, Gen: gen}, record: r}
+		x = earlierFlow{ref: ref{Slot: k.at, Gen: r.Generation()}, record: r}
+		// A flow of this process may have a record already: one that was settled before Restore was called.
+		if loop.InUse(x.Gen) && k.slots.Find(x.ref) == nil {
 			key := k.flowKey(x.ref)
 			x.fds = k.earlier[key]
 			delete(k.earlier, key)
@@ -258,7 +259,7 @@ func (k *keeping) next() (x earlierFlow, ok bool) {
 			return x, true
 		}
 	}
-	return x, false
+	return earlierFlow{}, false
 }
 
 // abandon resets the connections of a flow that nobody can restore, and forgets it.

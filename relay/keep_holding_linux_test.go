@@ -238,6 +238,43 @@ func TestInheritedListenerIsHeldOnce(t *testing.T) {
 	}
 }
 
+// Restore in a process that has none before it leaves alone the flows that have begun, and were settled, until then: they stay held.
+func TestRestoreLeavesNewFlows(t *testing.T) {
+	testnet.CheckLeaks(t)
+	for _, at := range []Addr{{Network: TCP, AddrPort: loopback}, {Network: UDP, AddrPort: loopback}} {
+		h := newMemoryHolder(t)
+		e, err := New(Config{Loops: 1, Keep: &hold.Keep{Holder: h, After: -1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := e.Listen(at, toEcho)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := net.Dial(l.Addr().Network.String(), l.Addr().String()[len("tcp://"):])
+		if err != nil {
+			t.Fatal(err)
+		}
+		say(t, c, c, "text")
+		testwait.Until(t, "the flow is kept", func() bool { return e.Stats().Total().Kept == 1 })
+		held := h.count(holdFlow) // none of a datagram flow without an upstream
+		if r, err := e.Restore(RestoreConfig{}); err != nil || r.Flows != 0 || r.TotalLost() != 0 {
+			t.Errorf("%v: %+v, %v", at.Network, r, err)
+		}
+		if n := h.count(holdFlow); n != held {
+			t.Errorf("%v: %d flows are held, and %d before", at.Network, n, held)
+		}
+		e.onLoops(func(fl *Flow) {
+			if k := e.streams.all[0].keep; k.ledger.Record(fl.slot).Generation() != fl.gen {
+				t.Errorf("%v: the flow has no record", at.Network)
+			}
+		})
+		say(t, c, c, "again")
+		c.Close()
+		e.Close()
+	}
+}
+
 // A holder that is busy while a loop settles its last flows is asked again, and no flow is lost.
 func TestSettleWithBusyHolder(t *testing.T) {
 	testnet.CheckLeaks(t)

@@ -61,6 +61,9 @@ func (d *datagrams) checkFlow(slot uint32, f *datagramFlow) {
 	if f.sniffed != (d.sniffs[slot] != nil) {
 		l.Violated(40, "slot %d: sniffed is %t, and otherwise known", slot, f.sniffed)
 	}
+	if f.kept && d.keep.ledger.Record(slot).Generation() != f.gen {
+		l.Violated(29, "slot %d: a flow that is kept has no record", slot)
+	}
 	if v := d.violation(f); v != nil {
 		l.Violated(v.Number, "slot %d: %s", slot, v.What)
 	}

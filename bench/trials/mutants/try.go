@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -56,16 +57,16 @@ func (t *trial) try(i int) (outcome, time.Duration) {
 			}
 			args = append(args, "-simulate=24h")
 		}
-		out, took, err := t.run(i, max(left, time.Second), args)
+		out, took, over, err := t.run(i, max(left, time.Second), args)
 		used += took
 		switch {
 		case err == nil:
 			continue
-		case strings.Contains(out, "SIGXCPU") && stage.random:
+		case over && stage.random:
 			continue // there was no time for more schedules
 		}
 		t.said = stage.run + ": " + first(out)
-		if strings.Contains(out, "SIGXCPU") || strings.Contains(out, "SIGQUIT") {
+		if over || strings.Contains(out, "SIGQUIT") {
 			return hangs, used
 		}
 		return dead, used
@@ -73,46 +74,58 @@ func (t *trial) try(i int) (outcome, time.Duration) {
 	return lives, used
 }
 
-// run runs the binary for at most that much time of the processor. One that waits for ever is ended, too.
-func (t *trial) run(i int, most time.Duration, args []string) (said string, took time.Duration, err error) {
-	script := fmt.Sprintf(`ulimit -S -t %d; exec "$0" "$@"`, int(most.Seconds()))
-	c := exec.Command("sh", append([]string{"-c", script, t.binary}, args...)...)
+// run runs the binary, and ends it when it has used that much time of the processor, which is over then. One that waits for ever is
+// ended, too.
+func (t *trial) run(i int, most time.Duration, args []string) (said string, took time.Duration, over bool, err error) {
+	c := exec.Command(t.binary, args...)
 	c.Dir, c.Env = t.dir, append(os.Environ(), fmt.Sprintf("PENSTOCK_MUTANT=%d", i))
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
 	if err := c.Start(); err != nil {
-		return "", 0, err
+		return "", 0, false, err
 	}
-	ended := make(chan struct{})
-	go t.watch(c.Process, ended)
+	ended, watched := make(chan struct{}), make(chan bool, 1)
+	go func() { watched <- watch(c.Process, most, ended) }()
 	err = c.Wait()
 	close(ended)
-	return out.String(), c.ProcessState.UserTime() + c.ProcessState.SystemTime(), err
+	return out.String(), c.ProcessState.UserTime() + c.ProcessState.SystemTime(), <-watched, err
 }
 
-// watch ends a process that has used no time of the processor for a while.
-func (t *trial) watch(p *os.Process, ended <-chan struct{}) {
-	const every, patience = 10 * time.Second, 6
-	last, still := "", 0
+// watch ends a process that has used too much time of the processor, or none for a while, and reports whether it was too much. A limit of
+// the kernel's (RLIMIT_CPU) would not do: a Go program ignores SIGXCPU, and of SIGKILL nobody would know the reason.
+func watch(p *os.Process, most time.Duration, ended <-chan struct{}) (over bool) {
+	const patience = 60 // seconds
+	last, still := time.Duration(0), 0
 	for {
 		select {
 		case <-ended:
-			return
-		case <-time.After(every):
+			return false
+		case <-time.After(time.Second):
 		}
-		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid))
-		now := ""
-		if f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])); len(f) > 12 {
-			now = f[11] // utime: proc_pid_stat(5)
+		used := usedBy(p.Pid)
+		if still++; used != last {
+			last, still = used, 0
 		}
-		if still++; now != last {
-			last, still = now, 0
-		}
-		if still >= patience {
+		switch {
+		case used >= most:
+			p.Kill()
+			return true
+		case still >= patience:
 			p.Signal(syscall.SIGQUIT)
-			return
+			return false
 		}
 	}
+}
+
+// usedBy returns the time of the processor that a process has used: utime and stime of proc_pid_stat(5), in hundredths of a second.
+func usedBy(pid int) (used time.Duration) {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	for i := 11; i < 13 && i < len(f); i++ {
+		n, _ := strconv.Atoi(f[i])
+		used += time.Duration(n) * 10 * time.Millisecond
+	}
+	return used
 }
 
 // first returns the line of a test's output that says what has failed.

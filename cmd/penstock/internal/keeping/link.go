@@ -35,8 +35,9 @@ type Link struct {
 	state
 	ended
 
-	config *saved.Document // the last configuration that was applied
-	// lastConfigs are those of the workers before, the latest first. They are there from the beginning.
+	config    *saved.Document // the last configuration that was applied
+	policySum string          // of what the keeper knows as this process's policy; set before a configuration is saved
+	// lastConfigs are those of the workers before, that of the last one that was ready first. They are there from the beginning.
 	lastConfigs   [][]byte
 	lastConfigErr error
 	early         []keeper.Item // what was there from the beginning; Held does not return it again

@@ -45,6 +45,7 @@ func Connect(version string) (*Link, error) {
 		}
 	}
 	k.lastConfigs, k.lastConfigErr = previewDocument(k.early, labelConfig)
+	k.lastConfigs = runBefore(k.lastConfigs, w.Policy())
 	k.state.seen = reloadsBefore(k.early)
 	return k, nil
 }

@@ -246,6 +246,7 @@ func (l *lifecycle) handOver(signals host.Signals) bool {
 	}
 	l.stopScreen()
 	l.d.closeAdmin(lastAnswers)
+	signals.Settle()
 	select {
 	case <-signals.Reload:
 		l.d.reloads.count(true)

@@ -27,6 +27,14 @@ func NotifySignals() Signals {
 	return s
 }
 
+// Settle waits until each signal that this process has taken is in its channel. Between the two are Go's signal handler, which notes it, and
+// a goroutine, which may not run for a while on a busy machine: whoever looks for a signal for the last time must wait for that one.
+func (s Signals) Settle() {
+	none := make(chan os.Signal, 1)
+	signal.Notify(none, syscall.SIGHUP)
+	signal.Stop(none) // which waits for what is under way, whichever channel it is for
+}
+
 // Close makes SIGINT and SIGTERM end the process again. The others go on without effect, because
 // their default would kill a daemon that is about to exit.
 func (s Signals) Close() { signal.Stop(s.End) }

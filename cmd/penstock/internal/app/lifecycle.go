@@ -343,9 +343,9 @@ const startLookups = time.Second
 
 // serve runs a daemon that has started, and closes it.
 func (l *lifecycle) serve(signals host.Signals) int {
-	l.greet()
-	defer l.stopScreen()
 	handOver := l.d.serveKeeper()
+	l.greet() // whoever is told that this worker is ready can have it upgraded
+	defer l.stopScreen()
 	l.d.leaveMembers()
 	attack(l)
 	l.d.notifyManager()

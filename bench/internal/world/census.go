@@ -5,6 +5,8 @@ package world
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/proc"
@@ -17,7 +19,7 @@ type Census struct {
 	KeeperRSS  float64
 	WorkerFDs  float64
 	KeeperFDs  float64
-	Goroutines float64
+	Goroutines float64 // without those of the admin listener's connections, of which the one before may still be there
 	Pipes      float64 // open, two descriptors each
 	leased     float64 // pipes that a flow has
 	resting    float64 // sockets of datagram flows that have ended
@@ -47,7 +49,12 @@ func (d *Daemon) Census() (c Census, err error) {
 		}
 		c.KeeperFDs = float64(proc.Files(d.First()))
 	}
-	c.Goroutines, c.Pipes, c.leased = m.Values["go_goroutines"], m.Values["penstock_pipes_open"], m.Values["penstock_pipes_leased"]
+	profile, err := d.Get("/debug/pprof/goroutine?debug=1")
+	if err != nil {
+		return c, err
+	}
+	c.Goroutines = goroutines(string(profile))
+	c.Pipes, c.leased = m.Values["penstock_pipes_open"], m.Values["penstock_pipes_leased"]
 	c.resting, c.Items = m.Values["penstock_datagram_resting_sockets"], m.Values["penstock_keeper_items"]
 	for _, open := range m.Sum("penstock_flows_open", "listener") {
 		c.flows += open
@@ -56,6 +63,19 @@ func (d *Daemon) Census() (c Census, err error) {
 		return c, errors.New("the worker was replaced meanwhile")
 	}
 	return c, nil
+}
+
+// goroutines counts those of a profile, in the text format of runtime/pprof: paragraphs of "N @ addresses" and the functions of a stack.
+func goroutines(profile string) (n float64) {
+	for stack := range strings.SplitSeq(profile, "\n\n") {
+		for line := range strings.Lines(stack) {
+			count, _, ok := strings.Cut(line, " @ ")
+			if alike, err := strconv.Atoi(count); ok && err == nil && !strings.Contains(stack, "net/http.(*conn") {
+				n += float64(alike)
+			}
+		}
+	}
+	return n
 }
 
 // The lines of the balance of what a process has: what it had before the load came, and what it has when all flows

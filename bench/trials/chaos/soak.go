@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/admin"
+	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/world"
 )
 
@@ -250,11 +252,8 @@ func (k *soak) change(ctx context.Context) {
 			act, count = func() error { return k.unlessKilled(k.changeListed) }, &k.changes
 		}
 		var err error
-		for end, again := time.Now().Add(world.Patience), false; ctx.Err() == nil; wait(ctx, 100*ms) {
-			if err = act(); again && errors.Is(err, admin.ErrConflict) {
-				err = nil // the request whose answer was lost has added the member, which the list has once the next worker has it
-			}
-			again = true
+		for end := time.Now().Add(world.Patience); ctx.Err() == nil; wait(ctx, 100*ms) {
+			err = act()
 			if err == nil || !errors.Is(err, admin.ErrNoWorker) || time.Now().After(end) {
 				break
 			}
@@ -295,28 +294,54 @@ func (k *soak) unlessKilled(act func() error) error {
 	return err
 }
 
-// changeListed removes the API's member if it is in the list of members, and adds it otherwise.
+// changeListed removes the API's member if it is in the list of members, and adds it otherwise. One that is added already, which a worker has
+// answered while it handed over or before it died, is in the list once the next worker has it.
 func (k *soak) changeListed() error {
 	const list = "/v1/groups/" + soakGroup
+	listed, err := k.listed(list)
+	switch {
+	case err != nil:
+		return err
+	case listed:
+		_, err = k.d.Ask(http.MethodDelete, list+"/members/api", "")
+		return err
+	}
+	_, err = k.d.Ask(http.MethodPost, list+"/members", fmt.Sprintf(`{"name": "api", "address": %q}`, k.ownMember()))
+	if !errors.Is(err, admin.ErrConflict) {
+		return err
+	}
+	missing := proc.Until("the member that the API says it has", world.Patience, 50*ms, func() error {
+		if listed, failed := k.listed(list); failed != nil || !listed {
+			return cmp.Or(failed, errors.New("it is not in the list"))
+		}
+		return nil
+	})
+	if missing != nil {
+		return errors.Join(err, missing)
+	}
+	return nil
+}
+
+func (k *soak) ownMember() string { return "tcp://" + k.o.soakUpstream(soakUpstreams-1) }
+
+// listed reports whether the API's member is in a list of members.
+func (k *soak) listed(list string) (bool, error) {
 	text, err := k.d.Ask(http.MethodGet, list, "")
 	if err != nil {
-		return err
+		return false, err
 	}
 	var g struct {
 		Members []struct{ Name, Address string }
 	}
 	if err := json.Unmarshal(text, &g); err != nil {
-		return fmt.Errorf("%s: %w: %s", list, err, text)
+		return false, fmt.Errorf("%s: %w: %s", list, err, text)
 	}
-	own := "tcp://" + k.o.soakUpstream(soakUpstreams-1)
 	for _, m := range g.Members {
-		if m.Address == own {
-			_, err = k.d.Ask(http.MethodDelete, list+"/members/api", "")
-			return err
+		if m.Address == k.ownMember() {
+			return true, nil
 		}
 	}
-	_, err = k.d.Ask(http.MethodPost, list+"/members", fmt.Sprintf(`{"name": "api", "address": %q}`, own))
-	return err
+	return false, nil
 }
 
 // show shows the progress, once a minute.

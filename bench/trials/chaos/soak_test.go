@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -133,8 +134,9 @@ func leaky(dir string) int {
 	})
 	http.HandleFunc("/metrics", func(w http.ResponseWriter, r *http.Request) {
 		debug.FreeOSMemory() // so that its memory is what it leaks
-		fmt.Fprintf(w, "go_goroutines %d\npenstock_pipes_open %d\npenstock_pipes_leased %d\npenstock_flows_open{listener=\"l\"} %d\n", runtime.NumGoroutine(), leased, leased, flows)
+		fmt.Fprintf(w, "penstock_pipes_open %d\npenstock_pipes_leased %d\npenstock_flows_open{listener=\"l\"} %d\n", leased, leased, flows)
 	})
+	http.HandleFunc("/debug/pprof/goroutine", func(w http.ResponseWriter, r *http.Request) { pprof.Lookup("goroutine").WriteTo(w, 1) })
 	fmt.Println("ready")
 	http.Serve(l, nil)
 	runtime.KeepAlive(files)

@@ -46,14 +46,22 @@ func Goroutines(function string) (all, blocked int) {
 
 // For calls ok until it returns true, and reports whether that happened within [Patience]. It is for a test that says more than that it
 // waited in vain, and for goroutines and processes that are not the test's.
+//
+// It asks every 5 ms, and less often when it has waited for long (a fortieth of that, at most 25 ms) or asking takes long (as long as that, at
+// most 100 ms): to ask may be a request to each of four daemons, which have other things to do.
 func For(ok func() bool) bool {
-	const first, longest = 50 * time.Microsecond, 5 * time.Millisecond
-	end := time.Now().Add(Patience)
-	for pause := first; !ok(); pause = min(2*pause, longest) {
-		if time.Now().After(end) {
+	const first, soon, later, longest = 50 * time.Microsecond, 5 * time.Millisecond, 25 * time.Millisecond, 100 * time.Millisecond
+	begin := time.Now()
+	for pause := first; ; pause = min(2*pause, soon) {
+		asked := time.Now()
+		if ok() {
+			return true
+		}
+		took := time.Since(asked)
+		waited := time.Since(begin)
+		if waited > Patience {
 			return false
 		}
-		time.Sleep(pause)
+		time.Sleep(max(pause, min(waited/40, later), min(took, longest)))
 	}
-	return true
 }

@@ -134,7 +134,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 		d.started = d.keeping.Before().Started
 	}
 	d.reloads.asked = k.Before().Reloads
-	d.reloads.asked.Due = k.MissedReload()
+	d.reloads.asked.Due, d.reloads.left = k.MissedReload(), k.Before().Reloads.Due
 	d.nodeDrain.word = d.keeping.Values.Word("fleet.drained")
 	d.nodeDrain.closed = d.nodeDrain.word.Load() == drainClosed
 	d.fleet = newFleetPart(d, cfg.Node)
@@ -164,9 +164,6 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.background.Go(func() { d.removed.FollowMembers(d.background.closing) })
 	d.background.Go(d.lookAtCertificates)
 	d.background.Go(func() { answers.Follow(d.set, d.background.closing) })
-	if k.SavesState() {
-		d.background.Go(d.saveChanges)
-	}
 	return d, nil
 }
 

@@ -278,7 +278,6 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 		return err
 	}
 	if err == nil {
-		l.keeping.DropOthers()
 		err = l.d.restore()
 		l.d.goOnDraining()
 	}
@@ -292,6 +291,7 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 	}
 	if err == nil {
 		l.d.serveAdmin()
+		l.d.background.Go(l.d.saveChanges)
 	}
 	if err != nil {
 		l.keeping.GiveUp(err)
@@ -344,14 +344,16 @@ const startLookups = time.Second
 // serve runs a daemon that has started, and closes it.
 func (l *lifecycle) serve(signals host.Signals) int {
 	handOver := l.d.serveKeeper()
+	l.keeping.DropOthers()
+	if l.d.reloads.ready() {
+		l.d.saveState(savedSources)
+	}
 	l.greet() // whoever is told that this worker is ready can have it upgraded
 	defer l.stopScreen()
 	l.d.leaveMembers()
 	attack(l)
 	l.d.notifyManager()
-	if l.d.reloads.all().Due {
-		l.reload("the worker before was asked for it while it handed over")
-	}
+	l.dueReload()
 	l.d.background.Go(host.LeaveStart)
 	watchdog, err := systemd.Watchdog(func() bool { l.d.engine.Stats(); return true })
 	if err != nil {
@@ -441,6 +443,21 @@ func (l *lifecycle) reload(why string) {
 	ctx, cancel := context.WithTimeout(context.Background(), reloadTimeout)
 	defer cancel()
 	l.d.reload(ctx, why) // also tells the manager that the reload is over
+}
+
+// dueReload carries out the reload that was left to this worker. One for which another worker could not take over has failed: that one
+// would be asked for again and again.
+func (l *lifecycle) dueReload() {
+	const by = "the worker before"
+	switch u := l.keeping.NotReplaced(); {
+	case !l.d.reloads.all().Due:
+	case u != nil:
+		l.d.reloadNotReplaced(by)(u)
+		l.d.notifyManager()
+		l.d.saveState(savedSources)
+	default:
+		l.reload(by + " was asked for it while it handed over")
+	}
 }
 
 // reloadTimeout bounds the lookups of a reload's new listeners.

@@ -83,6 +83,10 @@ func (d *daemon) leaveMembers() {
 		d.membersNotReplaced(&keeper.Upgrade{Reason: missing.String() + " is not granted to members at run time"})
 		return
 	}
+	if u := d.keeping.NotReplaced(); u != nil {
+		d.membersNotReplaced(u)
+		return
+	}
 	before, err := d.replaceFor("the sandbox", &needsMore{"a member", missing})
 	if err != nil {
 		d.log.Error("no other worker", "error", err)

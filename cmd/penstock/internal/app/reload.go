@@ -41,6 +41,7 @@ type reloads struct {
 	bad    int64
 	failed *api.FailedReload // the last one, if it failed
 	asked  keeping.Reloads   // of all workers
+	left   bool              // the worker before has left one to this one, which is not ready yet
 }
 
 // count counts a reload that was carried out, or is due in the next worker.
@@ -55,6 +56,24 @@ func (r *reloads) all() keeping.Reloads {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.asked
+}
+
+// saved returns what is saved of reloads. What the worker before has left is due until this one is ready: if it dies before, the next one
+// has the configuration of the worker before.
+func (r *reloads) saved() keeping.Reloads {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.asked
+	s.Due = s.Due || r.left
+	return s
+}
+
+// ready notes that what this worker has read is in effect, and reports whether that was left to it.
+func (r *reloads) ready() (left bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left, r.left = r.left, false
+	return left
 }
 
 func (r *reloads) lastFailed() *api.FailedReload {

@@ -20,8 +20,12 @@ const (
 	savedEvents     = 256
 )
 
-// saveChanges saves the state whenever it has changed, until the daemon closes.
+// saveChanges saves the state whenever it has changed, until the daemon closes. It is called when a configuration is the running one: before,
+// nobody has taken yet what the worker before has saved, which would be lost if this one could not start.
 func (d *daemon) saveChanges() {
+	if !d.keeping.SavesState() {
+		return
+	}
 	tick := time.NewTicker(saveInterval)
 	defer tick.Stop()
 	next := time.Time{}
@@ -58,7 +62,7 @@ func (d *daemon) stateChanged() bool {
 func (d *daemon) saveState(sources int) {
 	err := d.keeping.SaveState(d.set, sources == allSavedSources, func(now time.Time) (keeping.Rest, uint64) {
 		f, events := d.active.Load(), d.log.events.Last()
-		rest := keeping.Rest{Started: d.started, Limits: map[string]admit.SavedLimits{}, Events: d.log.events.Latest(savedEvents), Failed: d.reloads.lastFailed(), Reloads: d.reloads.all()}
+		rest := keeping.Rest{Started: d.started, Limits: map[string]admit.SavedLimits{}, Events: d.log.events.Latest(savedEvents), Failed: d.reloads.lastFailed(), Reloads: d.reloads.saved()}
 		if f.total != nil && f.total.Saves() {
 			total := f.total.Save(now)
 			rest.Total = &total

@@ -63,7 +63,7 @@ func (k *Link) Close() {
 
 // DropOthers closes what this worker has not taken over. An admin socket at another address is not held
 // any longer; what only another version knows stays held for it. It is called when this process is in its sandbox, because the worker before
-// chose the labels.
+// chose the labels, and ready: if it dies before, the next one has the addresses of the worker before.
 func (k *Link) DropOthers() {
 	for label, item := range k.others {
 		closeItem(item)

@@ -206,6 +206,20 @@ func (k *Link) openState(log *slog.Logger) {
 	}
 }
 
+// inVain is how many workers die, one after the other, until what they were to take over for is given up.
+const inVain = 3
+
+// NotReplaced returns the restart for which the worker before was to take over, if it gave up, or if one after the other has died so that
+// another one would be in vain, too; nil: there is no such restart. Whoever wanted it is to be told, instead of asking for the next one.
+func (k *Link) NotReplaced() *keeper.Upgrade {
+	u, died := k.start.Upgrade, k.start.Died
+	gaveUp := died.Code != 0 && died.Why != "" // see GiveUp
+	if k.start.Reason == keeper.Crash && u.Restart && u.State == keeper.RolledBack && (gaveUp || k.start.Restarts >= inVain) {
+		return &u
+	}
+	return nil
+}
+
 // DiedYoung reports whether the worker before has died soon after a change of the configuration for which it had taken over.
 // It is called before this start is added to the history.
 func (k *Link) DiedYoung() bool {

@@ -263,6 +263,7 @@ func (m *machine) handle(id int, b []byte, fds []int, lost bool, now time.Time) 
 		}
 	case kindExiting:
 		p.exiting = true
+		m.onExiting(p, now)
 	case kindFailing:
 		p.failing = printable(msg.text(0))
 	case kindStaying:

@@ -170,6 +170,21 @@ func (m *machine) onStaying(p *peer, why string, now time.Time) {
 	}
 }
 
+// onExiting goes on with a worker that was asked to hand over and was asked to end before, which comes first.
+func (m *machine) onExiting(p *peer, now time.Time) {
+	if !p.asked || p.handedOver || p.killed != "" {
+		return
+	}
+	p.asked = false
+	p.endBy, p.endWhy = time.Time{}, ""
+	m.setAlive(p, now)
+	const why = "the worker ends"
+	m.step(Refused, why)
+	if m.standby != nil {
+		m.kill(m.standby, why)
+	}
+}
+
 // giveEarly begins to give everything to the worker on standby: the active one has nothing more to say.
 func (m *machine) giveEarly(now time.Time) {
 	if p := m.standby; p != nil && p.prepared && p.killed == "" && !p.hand.full {

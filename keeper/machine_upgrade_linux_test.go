@@ -294,6 +294,36 @@ func TestStaying(t *testing.T) {
 	}
 }
 
+// A worker that was asked to hand over, and ends because it was asked to before, is waited for as any other that ends: no other worker takes
+// over. One that has handed over has nothing more to say.
+func TestEndsInsteadOfHandingOver(t *testing.T) {
+	w := newWorld(t, Config{HandOverTimeout: time.Second}, 100)
+	w.ready(1)
+	w.handingOver()
+	w.say(1, message{kind: kindExiting})
+	if !w.procs[2].killed || w.m.upgrade.State != Refused || w.m.upgrade.Reason != "the worker ends" {
+		t.Errorf("%+v, %v", w.m.upgrade, w.lines)
+	}
+	w.die(2, Death{Signal: 9})
+	w.pass(time.Hour) // it drains
+	if w.procs[1].killed || w.m.finished {
+		t.Errorf("%v", w.lines)
+	}
+	w.die(1, Death{Code: 3})
+	if !w.m.finished || w.m.exitCode != 3 {
+		t.Errorf("%t, code %d", w.m.finished, w.m.exitCode)
+	}
+	w = newWorld(t, Config{}, 100)
+	w.ready(1)
+	w.handingOver()
+	w.say(1, message{kind: kindHandedOver, words: []uint64{0}})
+	w.say(1, message{kind: kindExiting})
+	w.die(1, Death{})
+	if w.m.finished || w.m.upgrade.State != Starting {
+		t.Errorf("%+v, %v", w.m.upgrade, w.lines)
+	}
+}
+
 // A worker on standby that dies while the old one hands over is the one that the next worker, and whoever asked, is told
 // about: the old one has ended as it was asked to.
 func TestStandbyDiesDuringHandOver(t *testing.T) {

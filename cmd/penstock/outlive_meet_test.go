@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -104,6 +105,37 @@ func TestReloadDueAfterCrash(t *testing.T) {
 		c, err := s.admin.Config(s.ctx())
 		return err == nil && !strings.Contains(c.Text, `in.sock", to: "echo:"`)
 	})
+}
+
+// A drain that the old worker is asked for when it is to hand over happens, be it that one's or the new one's.
+func TestDrainDuringHandOver(t *testing.T) {
+	t.Parallel()
+	for _, by := range []string{"the API", "a signal to the worker"} {
+		t.Run(by, func(t *testing.T) {
+			t.Parallel()
+			s := checking(t, "0")
+			at := s.at("tcp")
+			s.handingOver()
+			told := make(chan error, 1)
+			if by == "the API" {
+				go func() { _, err := s.admin.StartDrain(s.ctx()); told <- err }()
+			} else {
+				s.to(s.old, syscall.SIGTERM)
+				told <- nil
+			}
+			s.to(s.old, syscall.SIGCONT)
+			if err := <-told; err != nil { // the old worker may end before it has read the request
+				testwait.Until(t, "the new worker is asked", func() bool { _, err := s.admin.StartDrain(s.ctx()); return err == nil })
+			}
+			testwait.Until(t, "nobody listens any more", func() bool {
+				c, err := net.Dial("tcp", at.String())
+				if err == nil {
+					c.Close()
+				}
+				return err != nil
+			})
+		})
+	}
 }
 
 // penstock upgrade that meets a worker which is being replaced for another reason upgrades the next one, and so does a signal.

@@ -260,6 +260,9 @@ func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
 		l.keeping.Close()
 		return err
 	}
+	if l.keeping.Before().Drain {
+		l.d.Drain()
+	}
 	if l.source != nil {
 		l.d.reloads.load = l.load
 	}
@@ -365,6 +368,8 @@ func (l *lifecycle) serve(signals host.Signals) int {
 		select { // the end comes before what else there is to do
 		case s := <-signals.End:
 			return l.drain(s, signals)
+		case <-l.d.shutdown.requested:
+			return l.drain(nil, signals)
 		default:
 		}
 		select {

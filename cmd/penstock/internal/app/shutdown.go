@@ -12,7 +12,7 @@ import (
 // A shutdown is the state of the daemon's end: no new flows are accepted, and open ones continue
 // until the deadline.
 type shutdown struct {
-	requested chan struct{} // closed when an operator asks for it by the API
+	requested chan struct{} // closed when an operator asks for it by the API, or the worker before was asked for it and handed over
 
 	mu           sync.Mutex
 	once         sync.Once
@@ -79,6 +79,16 @@ func (d *daemon) listensAt(l *spec.Listener) string {
 
 // Drain begins the shutdown, unless it has begun, like a first signal.
 func (d *daemon) Drain() { d.shutdown.once.Do(func() { close(d.shutdown.requested) }) }
+
+// due reports whether an operator has asked for the shutdown by the API, or it was left to this worker.
+func (s *shutdown) due() bool {
+	select {
+	case <-s.requested:
+		return true
+	default:
+		return false
+	}
+}
 
 // Draining returns the progress of the shutdown.
 func (d *daemon) Draining() api.Drain {

@@ -220,8 +220,8 @@ const lastAnswers = 50 * time.Millisecond
 const lastReload = time.Second
 
 // handOver makes room for another worker: flows and sockets are left to it. It reports false if the flows cannot be
-// handed over, so that they would be lost: then this worker goes on, and the keeper is told. Reloads that were asked for meanwhile are
-// the next worker's.
+// handed over, so that they would be lost: then this worker goes on, and the keeper is told. Reloads that were asked for meanwhile, and
+// a drain, are the next worker's.
 func (l *lifecycle) handOver(signals host.Signals) bool {
 	l.d.handingOver.Store(true)
 	tls := l.d.hooks.TLS.Now()
@@ -250,6 +250,11 @@ func (l *lifecycle) handOver(signals host.Signals) bool {
 	select {
 	case <-signals.Reload:
 		l.d.reloads.count(true)
+	default:
+	}
+	select {
+	case <-signals.End:
+		l.d.Drain() // by the next worker
 	default:
 	}
 	l.d.saveState(allSavedSources)

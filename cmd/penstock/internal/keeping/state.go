@@ -60,6 +60,7 @@ type Rest struct {
 	Events  []api.Event                  `json:"events,omitempty"`
 	Failed  *api.FailedReload            `json:"failed_reload,omitempty"` // the last one, if it failed
 	Reloads Reloads                      `json:"reloads"`
+	Drain   bool                         `json:"drain,omitempty"` // the next worker is to drain
 }
 
 // Reloads are those that all workers were asked for. A worker that is to take over reads the configuration while the one before still

@@ -1,6 +1,7 @@
 package testnet
 
 import (
+	"context"
 	"net"
 	"sync"
 )
@@ -16,13 +17,18 @@ type Memory struct {
 func NewMemory() *Memory { return &Memory{conns: make(chan net.Conn), closed: make(chan struct{})} }
 
 // Dial returns a connection that was accepted, or net.ErrClosed.
-func (m *Memory) Dial() (net.Conn, error) {
+func (m *Memory) Dial() (net.Conn, error) { return m.DialContext(context.Background()) }
+
+// DialContext is Dial until ctx ends.
+func (m *Memory) DialContext(ctx context.Context) (net.Conn, error) {
 	c, accepted := net.Pipe()
 	select {
 	case m.conns <- accepted:
 		return c, nil
 	case <-m.closed:
 		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 }
 

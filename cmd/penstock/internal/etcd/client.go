@@ -53,8 +53,8 @@ type Client struct {
 		epoch    int       // how often an older one was believed
 	}
 
-	probed struct { // the last probe, which watches of the same server share
-		sync.Mutex
+	probing chan struct{} // has room for the one that probes, and changes probed
+	probed  struct {      // the last probe, which watches of the same server share
 		at     time.Time // when it ended
 		server int
 		err    error
@@ -75,7 +75,7 @@ func New(cfg Config) (*Client, error) {
 	def(&cfg.Silence, 10*time.Second)
 	def(&cfg.Renew, 15*time.Minute)
 	def(&cfg.StaleAfter, time.Minute)
-	c := &Client{cfg: cfg, remote: r}
+	c := &Client{cfg: cfg, remote: r, probing: make(chan struct{}, 1)}
 	c.current.Store(rand.Int64N(int64(len(r.Servers())))) // relays spread over the servers
 	return c, nil
 }
@@ -289,8 +289,12 @@ func (c *Client) observe(n int, h header, floor int64) error {
 // asked meanwhile.
 func (c *Client) probe(ctx context.Context, n int, key string) error {
 	asked := time.Now()
-	c.probed.Lock()
-	defer c.probed.Unlock()
+	select {
+	case c.probing <- struct{}{}:
+		defer func() { <-c.probing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if p := &c.probed; p.server == n && (p.at.After(asked) || p.err == nil && time.Since(p.at) < c.cfg.Silence/2) {
 		return p.err
 	}

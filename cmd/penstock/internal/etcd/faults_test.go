@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/remote"
@@ -18,202 +19,223 @@ import (
 
 // A server that is killed: what changes until the client is back is not missed, and nothing is listed again.
 func TestServerKilled(t *testing.T) {
-	server, c := start(t)
-	proxy := testfleet.NewProxy(t, server.URL)
-	mustPut(t, c, "/a/0", "zero", 0)
-	m := follow(t, open(t, quick(proxy.URL)), "/a/")
-	testwait.Until(t, "contact", m.connected)
-	server.Kill()
-	testwait.Until(t, "loss of contact", m.isLost)
-	proxy.Cut()
-	server.Restart()
-	mustPut(t, c, "/a/1", "one", 0)
-	if _, err := c.Delete(t.Context(), "/a/0"); err != nil {
-		t.Fatal(err)
-	}
-	proxy.Mend()
-	testwait.Until(t, "the changes", m.equals(map[string]string{"/a/1": "one"}))
-	testwait.Until(t, "contact", m.connected)
-	if m.numLists() != 1 {
-		t.Errorf("%d lists", m.numLists())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		server, c := startMemory(t)
+		proxy := server.proxy(t, "proxy")
+		mustPut(t, c, "/a/0", "zero", 0)
+		m := follow(t, open(t, server.quick(proxy.URL)), "/a/")
+		testwait.Until(t, "contact", m.connected)
+		server.Kill()
+		testwait.Until(t, "loss of contact", m.isLost)
+		proxy.Cut()
+		server.Restart()
+		mustPut(t, c, "/a/1", "one", 0)
+		if _, err := c.Delete(t.Context(), "/a/0"); err != nil {
+			t.Fatal(err)
+		}
+		proxy.Mend()
+		testwait.Until(t, "the changes", m.equals(map[string]string{"/a/1": "one"}))
+		testwait.Until(t, "contact", m.connected)
+		if m.numLists() != 1 {
+			t.Errorf("%d lists", m.numLists())
+		}
+	})
 }
 
 // A server that is stopped looks like a partition: no connection breaks, but nobody answers.
 func TestServerStopped(t *testing.T) {
-	server, c := start(t)
-	mustPut(t, c, "/a/0", "zero", 0)
-	cfg := quick(server.URL)
-	cfg.Timeout = 500 * time.Millisecond
-	m := follow(t, open(t, cfg), "/a/")
-	testwait.Until(t, "contact", m.connected)
-	server.Pause()
-	testwait.Until(t, "loss of contact", m.isLost)
-	m.mu.Lock()
-	if text := m.errs[len(m.errs)-1].Error(); text != server.URL+": no answer in time" {
-		t.Error(text)
-	}
-	m.mu.Unlock()
-	server.Resume()
-	mustPut(t, c, "/a/0", "one", 0)
-	testwait.Until(t, "the change", m.equals(map[string]string{"/a/0": "one"}))
+	synctest.Test(t, func(t *testing.T) {
+		server, c := startMemory(t)
+		mustPut(t, c, "/a/0", "zero", 0)
+		cfg := server.quick(server.URL)
+		cfg.Timeout = 500 * time.Millisecond
+		m := follow(t, open(t, cfg), "/a/")
+		testwait.Until(t, "contact", m.connected)
+		server.Pause()
+		testwait.Until(t, "loss of contact", m.isLost)
+		m.mu.Lock()
+		if text := m.errs[len(m.errs)-1].Error(); text != server.URL+": no answer in time" {
+			t.Error(text)
+		}
+		m.mu.Unlock()
+		server.Resume()
+		mustPut(t, c, "/a/0", "one", 0)
+		testwait.Until(t, "the change", m.equals(map[string]string{"/a/0": "one"}))
+	})
 }
 
 // One of several servers goes: the next one is used. One that answers nothing, too.
 func TestFailOver(t *testing.T) {
-	server, c := start(t)
-	mustPut(t, c, "/a/0", "0", 0)
-	proxies := []*testfleet.Proxy{testfleet.NewProxy(t, server.URL), testfleet.NewProxy(t, server.URL), testfleet.NewProxy(t, server.URL)}
-	cfg := quick(proxies[0].URL, proxies[1].URL, proxies[2].URL)
-	cfg.Timeout = 500 * time.Millisecond
-	f := open(t, cfg)
-	m := follow(t, f, "/a/")
-	testwait.Until(t, "contact", m.connected)
-	for i := range 4 {
-		used := proxies[f.current.Load()]
-		if i%2 == 0 {
-			used.Cut()
-		} else {
-			used.Freeze(true)
+	synctest.Test(t, func(t *testing.T) {
+		server, c := startMemory(t)
+		mustPut(t, c, "/a/0", "0", 0)
+		proxies := []*testfleet.Proxy{server.proxy(t, "a"), server.proxy(t, "b"), server.proxy(t, "c")}
+		cfg := server.quick(proxies[0].URL, proxies[1].URL, proxies[2].URL)
+		cfg.Timeout = 500 * time.Millisecond
+		f := open(t, cfg)
+		m := follow(t, f, "/a/")
+		testwait.Until(t, "contact", m.connected)
+		for i := range 4 {
+			used := proxies[f.current.Load()]
+			if i%2 == 0 {
+				used.Cut()
+			} else {
+				used.Freeze(true)
+			}
+			want := map[string]string{"/a/0": fmt.Sprint(i)}
+			mustPut(t, c, "/a/0", want["/a/0"], 0)
+			testwait.Until(t, "a change by another server", m.equals(want))
+			if i%2 == 0 {
+				used.Mend()
+			} else {
+				used.Freeze(false)
+			}
 		}
-		want := map[string]string{"/a/0": fmt.Sprint(i)}
-		mustPut(t, c, "/a/0", want["/a/0"], 0)
-		testwait.Until(t, "a change by another server", m.equals(want))
-		if i%2 == 0 {
-			used.Mend()
-		} else {
-			used.Freeze(false)
+		if m.numLists() != 1 {
+			t.Errorf("%d lists", m.numLists())
 		}
-	}
-	if m.numLists() != 1 {
-		t.Errorf("%d lists", m.numLists())
-	}
+	})
 }
 
 // A network that takes its time is no reason to give up, and nothing is missed.
 func TestSlowNetwork(t *testing.T) {
-	server, c := start(t)
-	proxy := testfleet.NewProxy(t, server.URL)
-	proxy.Delay(50 * time.Millisecond)
-	cfg := quick(proxy.URL)
-	cfg.PageKeys, cfg.Timeout = 10, patience
-	want := map[string]string{}
-	for i := range 30 {
-		k := fmt.Sprintf("/a/%02d", i)
-		want[k] = strings.Repeat("x", 1000)
-		mustPut(t, c, k, want[k], 0)
-	}
-	m := follow(t, open(t, cfg), "/a/")
-	testwait.Until(t, "the list", m.equals(want))
-	for i := range 10 {
-		k := fmt.Sprintf("/a/%02d", i)
-		want[k] = fmt.Sprint(i)
-		mustPut(t, c, k, want[k], 0)
-	}
-	testwait.Until(t, "the changes", m.equals(want))
+	synctest.Test(t, func(t *testing.T) {
+		server, c := startMemory(t)
+		proxy := server.proxy(t, "proxy")
+		proxy.Delay(50 * time.Millisecond)
+		cfg := server.quick(proxy.URL)
+		cfg.PageKeys, cfg.Timeout = 10, patience
+		want := map[string]string{}
+		for i := range 30 {
+			k := fmt.Sprintf("/a/%02d", i)
+			want[k] = strings.Repeat("x", 1000)
+			mustPut(t, c, k, want[k], 0)
+		}
+		m := follow(t, open(t, cfg), "/a/")
+		testwait.Until(t, "the list", m.equals(want))
+		for i := range 10 {
+			k := fmt.Sprintf("/a/%02d", i)
+			want[k] = fmt.Sprint(i)
+			mustPut(t, c, k, want[k], 0)
+		}
+		testwait.Until(t, "the changes", m.equals(want))
+	})
 }
 
 // What happened while the client was away is compacted: it lists again, and notices what is gone.
 func TestCompacted(t *testing.T) {
-	server, c := start(t)
-	proxy := testfleet.NewProxy(t, server.URL)
-	for i := range 5 {
-		mustPut(t, c, fmt.Sprintf("/a/%d", i), "old", 0)
-	}
-	m := follow(t, open(t, quick(proxy.URL)), "/a/")
-	testwait.Until(t, "contact", m.connected)
-	proxy.Cut()
-	testwait.Until(t, "loss of contact", m.isLost)
-	if _, err := c.Do(t.Context(), Txn{Then: []Op{DeleteRange("/a/1", "/a/4")}}); err != nil {
-		t.Fatal(err)
-	}
-	revision := mustPut(t, c, "/a/0", "new", 0)
-	mustPut(t, c, "/a/9", "new", 0)
-	admin(t, c, "/v3/kv/compaction", map[string]any{"revision": fmt.Sprint(revision)})
-	err := c.Watch(t.Context(), "/a/", 1, func([]Event, int64) {})
-	var compacted *CompactedError
-	if !errors.As(err, &compacted) || compacted.Revision != revision {
-		t.Errorf("%v, want compacted at %d", err, revision)
-	}
-	proxy.Mend()
-	testwait.Until(t, "the new state", m.equals(map[string]string{"/a/0": "new", "/a/4": "old", "/a/9": "new"}))
-	if m.numLists() != 2 {
-		t.Errorf("%d lists", m.numLists())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		server, c := startMemory(t)
+		proxy := server.proxy(t, "proxy")
+		for i := range 5 {
+			mustPut(t, c, fmt.Sprintf("/a/%d", i), "old", 0)
+		}
+		m := follow(t, open(t, server.quick(proxy.URL)), "/a/")
+		testwait.Until(t, "contact", m.connected)
+		proxy.Cut()
+		testwait.Until(t, "loss of contact", m.isLost)
+		if _, err := c.Do(t.Context(), Txn{Then: []Op{DeleteRange("/a/1", "/a/4")}}); err != nil {
+			t.Fatal(err)
+		}
+		revision := mustPut(t, c, "/a/0", "new", 0)
+		mustPut(t, c, "/a/9", "new", 0)
+		admin(t, c, "/v3/kv/compaction", map[string]any{"revision": fmt.Sprint(revision)})
+		err := c.Watch(t.Context(), "/a/", 1, func([]Event, int64) {})
+		var compacted *CompactedError
+		if !errors.As(err, &compacted) || compacted.Revision != revision {
+			t.Errorf("%v, want compacted at %d", err, revision)
+		}
+		proxy.Mend()
+		testwait.Until(t, "the new state", m.equals(map[string]string{"/a/0": "new", "/a/4": "old", "/a/9": "new"}))
+		if m.numLists() != 2 {
+			t.Errorf("%d lists", m.numLists())
+		}
+	})
 }
 
 // What a server says of its progress moves the client on: without changes, compaction does not make it list again.
 func TestProgress(t *testing.T) {
-	_, c := start(t, "-progress", "100ms")
-	begin := mustPut(t, c, "/b", "", 0)
-	last := mustPut(t, c, "/b", "x", 0)
-	watch := func(from, until int64) (reached int64, err error) {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		err = c.Watch(ctx, "/a/", from, func(events []Event, revision int64) {
-			if len(events) > 0 {
-				t.Errorf("%+v", events)
-			}
-			if reached = revision; revision >= until {
-				cancel()
-			}
-		})
-		return reached, err
-	}
-	reached, err := watch(begin, last)
-	if !errors.Is(err, context.Canceled) || reached < last {
-		t.Fatalf("revision %d, %v, want %d", reached, err, last)
-	}
-	admin(t, c, "/v3/kv/compaction", map[string]any{"revision": fmt.Sprint(last)})
-	if reached, err := watch(reached, reached); !errors.Is(err, context.Canceled) || reached < last {
-		t.Errorf("revision %d, %v", reached, err)
-	}
-	if _, err := watch(begin-1, last); !errors.As(err, new(*CompactedError)) {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		server, c := startMemory(t)
+		server.SetProgress(100 * time.Millisecond)
+		begin := mustPut(t, c, "/b", "", 0)
+		last := mustPut(t, c, "/b", "x", 0)
+		watch := func(from, until int64) (reached int64, err error) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			err = c.Watch(ctx, "/a/", from, func(events []Event, revision int64) {
+				if len(events) > 0 {
+					t.Errorf("%+v", events)
+				}
+				if reached = revision; revision >= until {
+					cancel()
+				}
+			})
+			return reached, err
+		}
+		reached, err := watch(begin, last)
+		if !errors.Is(err, context.Canceled) || reached < last {
+			t.Fatalf("revision %d, %v, want %d", reached, err, last)
+		}
+		admin(t, c, "/v3/kv/compaction", map[string]any{"revision": fmt.Sprint(last)})
+		if reached, err := watch(reached, reached); !errors.Is(err, context.Canceled) || reached < last {
+			t.Errorf("revision %d, %v", reached, err)
+		}
+		if _, err := watch(begin-1, last); !errors.As(err, new(*CompactedError)) {
+			t.Error(err)
+		}
+	})
 }
 
 // A watch that was silent for very long is made again, and nobody notices.
 func TestRenewal(t *testing.T) {
-	server, c := start(t)
-	proxy := testfleet.NewProxy(t, server.URL)
-	cfg := quick(proxy.URL)
-	cfg.Silence, cfg.Renew = 20*time.Millisecond, 50*time.Millisecond
-	mustPut(t, c, "/a/0", "x", 0)
-	m := follow(t, open(t, cfg), "/a/")
-	testwait.Until(t, "three watches", func() bool { return proxy.Accepted() >= 4 })
-	mustPut(t, c, "/a/0", "y", 0)
-	testwait.Until(t, "a change", m.equals(map[string]string{"/a/0": "y"}))
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.lists != 1 || len(m.errs) > 0 {
-		t.Errorf("%d lists, %v", m.lists, m.errs)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		server, c := startMemory(t)
+		proxy := server.proxy(t, "proxy")
+		cfg := server.quick(proxy.URL)
+		cfg.Silence, cfg.Renew = 20*time.Millisecond, 50*time.Millisecond
+		mustPut(t, c, "/a/0", "x", 0)
+		m := follow(t, open(t, cfg), "/a/")
+		testwait.Until(t, "three watches", func() bool { return proxy.Accepted() >= 4 })
+		mustPut(t, c, "/a/0", "y", 0)
+		testwait.Until(t, "a change", m.equals(map[string]string{"/a/0": "y"}))
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.lists != 1 || len(m.errs) > 0 {
+			t.Errorf("%d lists, %v", m.lists, m.errs)
+		}
+	})
 }
 
 // Many watches of one server notice together that it does not answer.
 func TestProbesAreShared(t *testing.T) {
-	server, c := start(t)
-	cfg := quick(server.URL)
-	cfg.Timeout = 300 * time.Millisecond
-	shared := open(t, cfg)
-	mustPut(t, c, "/a/0", "x", 0)
-	var all []*mirror
-	for range 20 {
-		all = append(all, follow(t, shared, "/a/"))
-	}
-	for _, m := range all {
-		testwait.Until(t, "contact", m.connected)
-	}
-	server.Pause()
-	for _, m := range all {
-		testwait.Until(t, "loss of contact", m.isLost)
-	}
-	server.Resume()
-	mustPut(t, c, "/a/0", "y", 0)
-	for _, m := range all {
-		testwait.Until(t, "the change", m.equals(map[string]string{"/a/0": "y"}))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		server, c := startMemory(t)
+		cfg := server.quick(server.URL)
+		cfg.Timeout = 300 * time.Millisecond
+		shared := open(t, cfg)
+		mustPut(t, c, "/a/0", "x", 0)
+		var all []*mirror
+		for range 20 {
+			all = append(all, follow(t, shared, "/a/"))
+		}
+		for _, m := range all {
+			testwait.Until(t, "contact", m.connected)
+		}
+		server.Pause()
+		paused := time.Now()
+		for _, m := range all {
+			testwait.Until(t, "loss of contact", m.isLost)
+		}
+		if took := time.Since(paused); took > time.Second { // by themselves: one time-out after the other
+			t.Errorf("all have noticed after %v", took)
+		}
+		server.Resume()
+		mustPut(t, c, "/a/0", "y", 0)
+		for _, m := range all {
+			testwait.Until(t, "the change", m.equals(map[string]string{"/a/0": "y"}))
+		}
+	})
 }
 
 // Changes that are larger than a message come in fragments.
@@ -243,39 +265,41 @@ func TestFragments(t *testing.T) {
 
 // A cluster that was restored from a backup has older revisions. They are refused at first, and believed after a while.
 func TestRestoredFromBackup(t *testing.T) {
-	server, c := start(t)
-	for i := range 5 {
-		mustPut(t, c, fmt.Sprintf("/a/%d", i), "x", 0)
-	}
-	cfg := quick(server.URL)
-	cfg.StaleAfter = time.Second
-	f := open(t, cfg)
-	m := follow(t, f, "/a/")
-	m.mu.Lock()
-	m.restored = true
-	m.mu.Unlock()
-	testwait.Until(t, "contact", m.connected)
-	server.Restart("-data", t.TempDir())
-	fresh := open(t, quick(server.URL))
-	mustPut(t, fresh, "/a/7", "y", 0)
-	testwait.Until(t, "the restored state", m.equals(map[string]string{"/a/7": "y"}))
-	stale := false
-	m.mu.Lock()
-	for _, err := range m.errs {
-		var e *StaleError
-		stale = stale || errors.As(err, &e)
-	}
-	m.mu.Unlock()
-	if !stale || f.epoch() != 1 {
-		t.Errorf("stale %v, epoch %d", stale, f.epoch())
-	}
-	mustPut(t, fresh, "/a/8", "z", 0)
-	testwait.Until(t, "a change", m.equals(map[string]string{"/a/7": "y", "/a/8": "z"}))
+	synctest.Test(t, func(t *testing.T) {
+		server, c := startMemory(t)
+		for i := range 5 {
+			mustPut(t, c, fmt.Sprintf("/a/%d", i), "x", 0)
+		}
+		cfg := server.quick(server.URL)
+		cfg.StaleAfter = time.Second
+		f := open(t, cfg)
+		m := follow(t, f, "/a/")
+		m.mu.Lock()
+		m.restored = true
+		m.mu.Unlock()
+		testwait.Until(t, "contact", m.connected)
+		server.RestartEmpty()
+		fresh := open(t, server.quick(server.URL))
+		mustPut(t, fresh, "/a/7", "y", 0)
+		testwait.Until(t, "the restored state", m.equals(map[string]string{"/a/7": "y"}))
+		stale := false
+		m.mu.Lock()
+		for _, err := range m.errs {
+			var e *StaleError
+			stale = stale || errors.As(err, &e)
+		}
+		m.mu.Unlock()
+		if !stale || f.epoch() != 1 {
+			t.Errorf("stale %v, epoch %d", stale, f.epoch())
+		}
+		mustPut(t, fresh, "/a/8", "z", 0)
+		testwait.Until(t, "a change", m.equals(map[string]string{"/a/7": "y", "/a/8": "z"}))
 
-	// Another one, which is of the same cluster, refuses what c has seen.
-	if _, err := c.Put(t.Context(), "/a/x", nil, 0); !errors.As(err, new(*StaleError)) {
-		t.Error(err)
-	}
+		// Another one, which is of the same cluster, refuses what c has seen.
+		if _, err := c.Put(t.Context(), "/a/x", nil, 0); !errors.As(err, new(*StaleError)) {
+			t.Error(err)
+		}
+	})
 }
 
 // With users: a token is got when it is needed, and again when it is no longer good.
@@ -354,8 +378,8 @@ func TestTokens(t *testing.T) {
 	reads := follow(t, r, "/a/")
 	testwait.Until(t, "contact of a reader", reads.connected)
 	testwait.Until(t, "a probe", func() bool {
-		r.probed.Lock()
-		defer r.probed.Unlock()
+		r.probing <- struct{}{}
+		defer func() { <-r.probing }()
 		return !r.probed.at.IsZero()
 	})
 	if reads.isLost() {
@@ -374,21 +398,23 @@ func TestTokens(t *testing.T) {
 
 // With all servers away, each attempt is one round of all, and there is a wait after it.
 func TestAllServersAway(t *testing.T) {
-	server, _ := start(t)
-	a, b := testfleet.NewProxy(t, server.URL), testfleet.NewProxy(t, server.URL)
-	server.Kill()
-	cfg := quick(a.URL, b.URL)
-	cfg.Backoff = remote.Backoff{Min: time.Millisecond, Max: 20 * time.Millisecond}
-	m := follow(t, open(t, cfg), "/a/")
-	attempts := func() int {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return len(m.errs)
-	}
-	testwait.Until(t, "30 attempts", func() bool { return attempts() >= 30 })
-	if n, most := a.Accepted()+b.Accepted(), 2*2*(attempts()+1); n > most {
-		t.Errorf("%d connections, want at most %d", n, most)
-	}
-	server.Restart()
-	testwait.Until(t, "contact", m.connected)
+	synctest.Test(t, func(t *testing.T) {
+		server, _ := startMemory(t)
+		a, b := server.proxy(t, "a"), server.proxy(t, "b")
+		server.Kill()
+		cfg := server.quick(a.URL, b.URL)
+		cfg.Backoff = remote.Backoff{Min: time.Millisecond, Max: 20 * time.Millisecond}
+		m := follow(t, open(t, cfg), "/a/")
+		attempts := func() int {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return len(m.errs)
+		}
+		testwait.Until(t, "30 attempts", func() bool { return attempts() >= 30 })
+		if n, most := a.Accepted()+b.Accepted(), 2*2*(attempts()+1); n > most {
+			t.Errorf("%d connections, want at most %d", n, most)
+		}
+		server.Restart()
+		testwait.Until(t, "contact", m.connected)
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/penstock/penstock/internal/testwait"
@@ -22,6 +23,7 @@ type mirror struct {
 	lists    int
 	errs     []error
 	lost     time.Time
+	watches  bool // there is contact, by a watch
 	restored bool // a list may have an older revision
 }
 
@@ -67,7 +69,7 @@ func (m *mirror) contact(err error, since time.Time) {
 	if err == nil != since.IsZero() {
 		m.t.Errorf("%v since %v", err, since)
 	}
-	m.lost = since
+	m.lost, m.watches = since, err == nil
 	if err != nil {
 		m.errs = append(m.errs, err)
 	}
@@ -84,7 +86,7 @@ func (m *mirror) equals(want map[string]string) func() bool {
 func (m *mirror) connected() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.keys != nil && m.lost.IsZero() && m.revision > 0
+	return m.keys != nil && m.watches && m.revision > 0
 }
 
 func (m *mirror) isLost() bool {
@@ -100,40 +102,42 @@ func (m *mirror) numLists() int {
 }
 
 func TestFollow(t *testing.T) {
-	_, c := start(t)
-	mustPut(t, c, "/a/0", "zero", 0)
-	mustPut(t, c, "/b/0", "other", 0)
-	m := follow(t, c, "/a/")
-	testwait.Until(t, "the first state", m.equals(map[string]string{"/a/0": "zero"}))
-	testwait.Until(t, "contact", m.connected)
-	want := map[string]string{"/a/0": "zero"}
-	for i := range 50 {
-		k := fmt.Sprintf("/a/%d", i%7)
-		if i%5 == 4 {
-			delete(want, k)
-			if _, err := c.Delete(t.Context(), k); err != nil {
-				t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		_, c := startMemory(t)
+		mustPut(t, c, "/a/0", "zero", 0)
+		mustPut(t, c, "/b/0", "other", 0)
+		m := follow(t, c, "/a/")
+		testwait.Until(t, "the first state", m.equals(map[string]string{"/a/0": "zero"}))
+		testwait.Until(t, "contact", m.connected)
+		want := map[string]string{"/a/0": "zero"}
+		for i := range 50 {
+			k := fmt.Sprintf("/a/%d", i%7)
+			if i%5 == 4 {
+				delete(want, k)
+				if _, err := c.Delete(t.Context(), k); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				want[k] = fmt.Sprint(i)
+				mustPut(t, c, k, want[k], 0)
 			}
-		} else {
-			want[k] = fmt.Sprint(i)
-			mustPut(t, c, k, want[k], 0)
 		}
-	}
-	testwait.Until(t, "the last state", m.equals(want))
-	id, err := c.Grant(t.Context(), time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mustPut(t, c, "/a/leased", "x", id)
-	testwait.Until(t, "the end of the lease", m.equals(want))
-	if m.numLists() != 1 {
-		t.Errorf("%d lists", m.numLists())
-	}
-	// A transaction is one change.
-	if _, err := c.Do(t.Context(), Txn{Then: []Op{DeletePrefix("/a/"), Put("/c", nil, 0)}}); err != nil {
-		t.Fatal(err)
-	}
-	testwait.Until(t, "nothing left", m.equals(map[string]string{}))
+		testwait.Until(t, "the last state", m.equals(want))
+		id, err := c.Grant(t.Context(), time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustPut(t, c, "/a/leased", "x", id)
+		testwait.Until(t, "the end of the lease", m.equals(want))
+		if m.numLists() != 1 {
+			t.Errorf("%d lists", m.numLists())
+		}
+		// A transaction is one change.
+		if _, err := c.Do(t.Context(), Txn{Then: []Op{DeletePrefix("/a/"), Put("/c", nil, 0)}}); err != nil {
+			t.Fatal(err)
+		}
+		testwait.Until(t, "nothing left", m.equals(map[string]string{}))
+	})
 }
 
 // Of several changes of a key that come together, the last one counts, whichever kind it is.

@@ -46,6 +46,32 @@ func start(t *testing.T, flags ...string) (*testfleet.Server, *Client) {
 	return s, open(t, quick(s.URL))
 }
 
+// A memory is an etcd server in memory, in the test's bubble, and its network.
+type memory struct {
+	*testfleet.MemoryEtcd
+	network *testnet.Network
+}
+
+func startMemory(t *testing.T) (memory, *Client) {
+	t.Helper()
+	network := testnet.NewNetwork()
+	m := memory{testfleet.NewMemoryEtcd(t, network), network}
+	return m, open(t, m.quick(m.URL))
+}
+
+// quick is as the function, in the server's network.
+func (m memory) quick(servers ...string) Config {
+	cfg := quick(servers...)
+	cfg.Remote.DialContext = m.network.DialContext
+	return cfg
+}
+
+// proxy starts a proxy in front of the server.
+func (m memory) proxy(t *testing.T, host string) *testfleet.Proxy {
+	t.Helper()
+	return testfleet.NewMemoryProxy(t, m.network, host+":80", m.URL)
+}
+
 func mustPut(t *testing.T, c *Client, key, value string, lease LeaseID) int64 {
 	t.Helper()
 	revision, err := c.Put(t.Context(), key, []byte(value), lease)

@@ -26,6 +26,9 @@ type Config struct {
 	// CAData, CertData and KeyData are used instead of the files, if they are set (PEM).
 	CAData, CertData, KeyData []byte
 
+	// DialContext connects to a server; nil: a net.Dialer does.
+	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
+
 	HTTP2       bool          // speak HTTP/2 also without TLS, and nothing else
 	DialTimeout time.Duration // 0: 5 s
 	PingAfter   time.Duration // of silence on a connection of HTTP/2; 0: 15 s
@@ -49,6 +52,9 @@ type Client struct {
 // said when the configuration is checked.
 func New(cfg Config) (*Client, error) {
 	c := &Client{cfg: cfg}
+	if cfg.DialContext == nil {
+		c.cfg.DialContext = c.dialer().DialContext
+	}
 	if len(cfg.Servers) == 0 {
 		return nil, errors.New("no server is given")
 	}
@@ -83,7 +89,7 @@ func New(cfg Config) (*Client, error) {
 		}
 	}
 	t := &http.Transport{
-		DialContext:           c.dialer().DialContext,
+		DialContext:           c.cfg.DialContext,
 		MaxIdleConnsPerHost:   4,
 		IdleConnTimeout:       90 * time.Second,
 		ExpectContinueTimeout: time.Second,
@@ -192,7 +198,7 @@ func (c *Client) dialTLS(ctx context.Context, network, address string) (net.Conn
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*orDefault(c.cfg.DialTimeout, 5*time.Second))
 	defer cancel()
-	raw, err := c.dialer().DialContext(ctx, network, address)
+	raw, err := c.cfg.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}

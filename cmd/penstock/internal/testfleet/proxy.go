@@ -1,6 +1,7 @@
 package testfleet
 
 import (
+	"context"
 	"net"
 	"net/url"
 	"sync"
@@ -19,6 +20,7 @@ type Proxy struct {
 	tb       testing.TB
 	address  string
 	to       string
+	network  *testnet.Network // nil: the real one
 	accepted atomic.Int64
 	delay    atomic.Int64 // of each piece of data
 	frozen   atomic.Bool
@@ -37,22 +39,44 @@ func NewProxy(tb testing.TB, server string) *Proxy {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &Proxy{tb: tb, to: u.Host, address: "127.0.0.1:" + testnet.Port(tb), conns: make(map[net.Conn]bool), closed: make(chan struct{})}
-	if err := p.listen(); err != nil {
+	p := &Proxy{tb: tb, to: u.Host, address: "127.0.0.1:" + testnet.Port(tb)}
+	p.start(u)
+	return p
+}
+
+// NewMemoryProxy starts a proxy at an address of a network in memory.
+func NewMemoryProxy(tb testing.TB, network *testnet.Network, address, server string) *Proxy {
+	tb.Helper()
+	u, err := url.Parse(server)
+	if err != nil {
 		tb.Fatal(err)
+	}
+	p := &Proxy{tb: tb, to: u.Host, address: address, network: network}
+	p.start(u)
+	return p
+}
+
+func (p *Proxy) start(u *url.URL) {
+	p.tb.Helper()
+	p.conns, p.closed = make(map[net.Conn]bool), make(chan struct{})
+	if err := p.listen(); err != nil {
+		p.tb.Fatal(err)
 	}
 	u.Host = p.address
 	p.URL = u.String()
-	tb.Cleanup(func() {
+	p.tb.Cleanup(func() {
 		close(p.closed)
 		p.Cut()
 		p.wg.Wait()
 	})
-	return p
 }
 
 func (p *Proxy) listen() error {
-	l, err := net.Listen("tcp", p.address)
+	listen := func() (net.Listener, error) { return net.Listen("tcp", p.address) }
+	if p.network != nil {
+		listen = func() (net.Listener, error) { return p.network.Listen(p.address) }
+	}
+	l, err := listen()
 	if err != nil {
 		return err
 	}
@@ -120,7 +144,11 @@ func (p *Proxy) remove(c net.Conn) {
 
 func (p *Proxy) serve(c net.Conn) {
 	defer c.Close()
-	s, err := net.Dial("tcp", p.to)
+	dial := new(net.Dialer).DialContext
+	if p.network != nil {
+		dial = p.network.DialContext
+	}
+	s, err := dial(context.Background(), "tcp", p.to)
 	if err != nil {
 		return
 	}
@@ -156,7 +184,12 @@ func (p *Proxy) copy(to, from net.Conn) {
 			case <-time.After(5 * time.Millisecond):
 			}
 		}
-		if _, werr := to.Write(buf[:n]); werr != nil || err != nil {
+		if n > 0 { // a pipe's reader would read nothing otherwise
+			if _, werr := to.Write(buf[:n]); werr != nil {
+				return
+			}
+		}
+		if err != nil {
 			return
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
@@ -96,126 +97,132 @@ func (r *checkingRelay) set(member string, down bool) {
 // Each member is checked by as many relays as it should be, and all of them know what those found. When a relay
 // goes, others check its members.
 func TestSharedChecks(t *testing.T) {
-	w := newWorld(t)
-	var members []string
-	for i := range 40 {
-		members = append(members, fmt.Sprint("m", i))
-	}
-	var relays []*checkingRelay
-	for i := range 6 {
-		relays = append(relays, w.checker(fmt.Sprint("r", i), 2, members...))
-	}
-	settled := func(live []*checkingRelay) func() bool {
-		return func() bool {
-			for _, m := range members {
-				checkers := 0
-				for _, r := range live {
-					s := r.is(m)
-					if !s.Known || !s.Up {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var members []string
+		for i := range 40 {
+			members = append(members, fmt.Sprint("m", i))
+		}
+		var relays []*checkingRelay
+		for i := range 6 {
+			relays = append(relays, w.checker(fmt.Sprint("r", i), 2, members...))
+		}
+		settled := func(live []*checkingRelay) func() bool {
+			return func() bool {
+				for _, m := range members {
+					checkers := 0
+					for _, r := range live {
+						s := r.is(m)
+						if !s.Known || !s.Up {
+							return false
+						}
+						if s.Check {
+							checkers++
+						}
+					}
+					if checkers != 2 {
 						return false
 					}
-					if s.Check {
-						checkers++
-					}
 				}
-				if checkers != 2 {
+				return true
+			}
+		}
+		w.until("two relays check each member, and all know", settled(relays))
+		most := 0
+		for _, r := range relays {
+			n := 0
+			for _, m := range members {
+				if r.is(m).Check {
+					n++
+				}
+			}
+			most = max(most, n)
+		}
+		if most > 40*2*3/6 {
+			t.Errorf("a relay checks %d of %d members", most, len(members))
+		}
+		relays[0].stop()
+		w.until("others check the members of the relay that is gone", settled(relays[1:]))
+		for _, r := range relays[1:] {
+			r.set("m7", true)
+		}
+		w.until("all know that a member is down", func() bool {
+			for _, r := range relays[1:] {
+				if s := r.is("m7"); !s.Known || s.Up || s.Why == "" {
 					return false
 				}
 			}
 			return true
-		}
-	}
-	w.until("two relays check each member, and all know", settled(relays))
-	most := 0
-	for _, r := range relays {
-		n := 0
-		for _, m := range members {
-			if r.is(m).Check {
-				n++
-			}
-		}
-		most = max(most, n)
-	}
-	if most > 40*2*3/6 {
-		t.Errorf("a relay checks %d of %d members", most, len(members))
-	}
-	relays[0].stop()
-	w.until("others check the members of the relay that is gone", settled(relays[1:]))
-	for _, r := range relays[1:] {
-		r.set("m7", true)
-	}
-	w.until("all know that a member is down", func() bool {
+		})
+		// A relay for which it is down, and that does not check it, changes nothing.
 		for _, r := range relays[1:] {
-			if s := r.is("m7"); !s.Known || s.Up || s.Why == "" {
-				return false
-			}
+			r.set("m7", r.is("m7").Check == false)
 		}
-		return true
-	})
-	// A relay for which it is down, and that does not check it, changes nothing.
-	for _, r := range relays[1:] {
-		r.set("m7", r.is("m7").Check == false)
-	}
-	w.until("all know that it is up again", settled(relays[1:]))
-	w.until("there are results of two relays for each member", func() bool {
-		kvs, _, err := w.client.Prefix(t.Context(), checksPrefix(testKey))
-		return err == nil && len(kvs) == 80
+		w.until("all know that it is up again", settled(relays[1:]))
+		w.until("there are results of two relays for each member", func() bool {
+			kvs, _, err := w.client.Prefix(t.Context(), checksPrefix(testKey))
+			return err == nil && len(kvs) == 80
+		})
 	})
 }
 
 // Without etcd each relay checks for itself, and goes back when etcd does.
 func TestChecksWithoutEtcd(t *testing.T) {
-	w := newWorld(t)
-	var relays []*checkingRelay
-	for i := range 3 {
-		relays = append(relays, w.checker(fmt.Sprint("r", i), 1, "a", "b", "c"))
-	}
-	checkers := func(member string) (n int) {
-		for _, r := range relays {
-			if r.is(member).Check {
-				n++
-			}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var relays []*checkingRelay
+		for i := range 3 {
+			relays = append(relays, w.checker(fmt.Sprint("r", i), 1, "a", "b", "c"))
 		}
-		return n
-	}
-	shared := func() bool {
-		for _, m := range []string{"a", "b", "c"} {
+		checkers := func(member string) (n int) {
 			for _, r := range relays {
-				if !r.is(m).Known {
+				if r.is(member).Check {
+					n++
+				}
+			}
+			return n
+		}
+		shared := func() bool {
+			for _, m := range []string{"a", "b", "c"} {
+				for _, r := range relays {
+					if !r.is(m).Known {
+						return false
+					}
+				}
+				if checkers(m) != 1 {
 					return false
 				}
 			}
-			if checkers(m) != 1 {
-				return false
-			}
+			return true
 		}
-		return true
-	}
-	w.until("the checks are shared", shared)
-	w.server.Kill()
-	w.until("each checks for itself", func() bool { return checkers("a") == 3 && checkers("b") == 3 && checkers("c") == 3 })
-	w.server.Restart()
-	w.until("the checks are shared again", shared)
+		w.until("the checks are shared", shared)
+		w.server.Kill()
+		w.until("each checks for itself", func() bool { return checkers("a") == 3 && checkers("b") == 3 && checkers("c") == 3 })
+		w.server.Restart()
+		w.until("the checks are shared again", shared)
+	})
 }
 
 // A member that only one relay has is checked by that one.
 func TestChecksOfMemberOthersLack(t *testing.T) {
-	w := newWorld(t)
-	var relays []*checkingRelay
-	for i := range 4 {
-		relays = append(relays, w.checker(fmt.Sprint("r", i), 2, "all"))
-	}
-	w.until("all know", func() bool { return relays[3].is("all").Known && relays[0].is("all").Known })
-	relays[2].share("own", 2)
-	w.until("the relay checks it itself", func() bool { return relays[2].is("own").Check })
-	relays[2].set("own", true)
-	relays[2].mu.Lock()
-	m := relays[2].members["own"]
-	relays[2].mu.Unlock()
-	m.Leave()
-	w.until("nothing of it is left", func() bool {
-		kvs, _, err := w.client.Prefix(t.Context(), checksPrefix(testKey)+memberID("web", "own"))
-		return err == nil && len(kvs) == 0
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var relays []*checkingRelay
+		for i := range 4 {
+			relays = append(relays, w.checker(fmt.Sprint("r", i), 2, "all"))
+		}
+		w.until("all know", func() bool { return relays[3].is("all").Known && relays[0].is("all").Known })
+		relays[2].share("own", 2)
+		w.until("the relay checks it itself", func() bool { return relays[2].is("own").Check })
+		relays[2].set("own", true)
+		relays[2].mu.Lock()
+		m := relays[2].members["own"]
+		relays[2].mu.Unlock()
+		m.Leave()
+		w.until("nothing of it is left", func() bool {
+			kvs, _, err := w.client.Prefix(t.Context(), checksPrefix(testKey)+memberID("web", "own"))
+			return err == nil && len(kvs) == 0
+		})
 	})
 }
 

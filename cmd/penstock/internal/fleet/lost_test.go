@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
@@ -111,31 +112,33 @@ func manyCauses() string {
 // A canary that has ended since the state was read is a conflict, although the current version is the same: who
 // publishes has seen something else.
 func TestCanaryEndsBeforePublish(t *testing.T) {
-	w := newWorld(t)
-	w.publish("first")
-	r := Report{Node: "one", Version: 1, State: "ready", At: time.Now()}
-	if _, err := w.client.Put(t.Context(), nodeKey(testKey, r.Node), encode(&r), 0); err != nil {
-		t.Fatal(err)
-	}
-	o := w.operator()
-	s, err := o.State(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	trial, err := o.Try(t.Context(), s, Draft{Text: "second"}, patiently(0.5))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s, err = o.State(t.Context()); err != nil || s.Canary == nil {
-		t.Fatalf("%+v, %v", s, err)
-	}
-	if err := trial.TakeBack(t.Context(), "why"); err != nil {
-		t.Fatal(err)
-	}
-	var conflict *ConflictError
-	if _, err := o.Publish(t.Context(), s, Draft{Text: "third", EndCanary: true}, "publish"); !errors.As(err, &conflict) {
-		t.Errorf("published: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.publish("first")
+		r := Report{Node: "one", Version: 1, State: "ready", At: time.Now()}
+		if _, err := w.client.Put(t.Context(), nodeKey(testKey, r.Node), encode(&r), 0); err != nil {
+			t.Fatal(err)
+		}
+		o := w.operator()
+		s, err := o.State(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		trial, err := o.Try(t.Context(), s, Draft{Text: "second"}, patiently(0.5))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err = o.State(t.Context()); err != nil || s.Canary == nil {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		if err := trial.TakeBack(t.Context(), "why"); err != nil {
+			t.Fatal(err)
+		}
+		var conflict *ConflictError
+		if _, err := o.Publish(t.Context(), s, Draft{Text: "third", EndCanary: true}, "publish"); !errors.As(err, &conflict) {
+			t.Errorf("published: %v", err)
+		}
+	})
 }
 
 // One relay of three that check a member, and lies, decides nothing; nor does one that is the first to say something.

@@ -2,8 +2,11 @@ package fleet
 
 import (
 	"context"
-	"flag"
+	"io"
+	"log"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -16,10 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/testwait"
 )
 
-func TestMain(m *testing.M) {
-	flag.Set("test.parallel", "6") // the tests wait for leases most of the time; a flag of the command line comes after this
-	testnet.Main(m)
-}
+func TestMain(m *testing.M) { testnet.Main(m) }
 
 // patience is how long anything may take on a busy machine.
 const patience = testnet.Patience
@@ -29,32 +29,45 @@ const testKey = "/penstock/test"
 // A world is an etcd server and what a test runs with it.
 type world struct {
 	*testing.T
-	server *testfleet.Server
-	client *etcd.Client // of the operator
+	network *testnet.Network      // nil: the real one
+	server  *testfleet.MemoryEtcd // on network
+	url     string                // of the server
+	client  *etcd.Client          // of the operator
 }
 
+// newWorld returns a world in memory, which must be made in a bubble of testing/synctest.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	t.Parallel()
-	return newWorldBeside(t)
-}
-
-// newWorldBeside returns another world for the same test.
-func newWorldBeside(t *testing.T) *world {
-	t.Helper()
-	w := &world{T: t, server: testfleet.Etcd(t)}
+	w := &world{T: t, network: testnet.NewNetwork()}
+	w.server = testfleet.NewMemoryEtcd(t, w.network)
+	w.url = w.server.URL
 	w.client = w.open()
 	return w
 }
 
-func (w *world) open() *etcd.Client { return w.openAt(w.server.URL) }
+// newRealWorld returns a world with a real server.
+func newRealWorld(t *testing.T) (*world, *testfleet.Server) {
+	t.Helper()
+	t.Parallel() // it waits most of the time
+	server := testfleet.Etcd(t)
+	w := &world{T: t, url: server.URL}
+	w.client = w.open()
+	return w, server
+}
+
+func (w *world) open() *etcd.Client { return w.openAt(w.url) }
 
 func (w *world) openAt(url string) *etcd.Client {
-	w.Helper()
-	c, err := etcd.New(etcd.Config{
+	return w.openWith(etcd.Config{
 		Remote:  remote.Config{Servers: []string{url}},
 		Backoff: remote.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}, Silence: 500 * time.Millisecond, Timeout: patience / 2,
 	})
+}
+
+func (w *world) openWith(cfg etcd.Config) *etcd.Client {
+	w.Helper()
+	cfg.Remote.DialContext = w.transport().DialContext
+	c, err := etcd.New(cfg)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -62,11 +75,41 @@ func (w *world) openAt(url string) *etcd.Client {
 	return c
 }
 
+// transport makes requests in the world's network, each by a connection of its own.
+func (w *world) transport() *http.Transport {
+	t := &http.Transport{DisableKeepAlives: true}
+	if w.network != nil {
+		t.DialContext = w.network.DialContext
+	}
+	return t
+}
+
+// front starts a server in memory that stands before etcd, and returns its URL. What handle does not answer, it passes on.
+func (w *world) front(handle func(rw http.ResponseWriter, r *http.Request, etcd http.Handler)) string {
+	w.Helper()
+	origin, err := url.Parse(w.url)
+	if err != nil {
+		w.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(origin)
+	forward.Transport = w.transport()
+	forward.FlushInterval = -1 // watches
+	forward.ErrorLog = log.New(io.Discard, "", 0)
+	l, err := w.network.Listen("front:80")
+	if err != nil {
+		w.Fatal(err)
+	}
+	s := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { handle(rw, r, forward) }), ErrorLog: forward.ErrorLog}
+	go s.Serve(l)
+	w.Cleanup(func() { s.Close() })
+	return "http://front"
+}
+
 // post sends a request that the client does not have.
 func (w *world) post(path, body string) {
 	w.Helper()
-	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	res, err := c.Post(w.server.URL+path, "application/json", strings.NewReader(body))
+	c := &http.Client{Transport: w.transport()}
+	res, err := c.Post(w.url+path, "application/json", strings.NewReader(body))
 	if err != nil {
 		w.Fatal(err)
 	}

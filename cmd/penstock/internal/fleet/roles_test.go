@@ -15,7 +15,7 @@ import (
 
 // The roles of docs/fleet.md are enough for relays, and keep them from giving orders.
 func TestRoles(t *testing.T) {
-	w := newWorld(t)
+	w, _ := newRealWorld(t)
 	auth := func(path string, in any) {
 		t.Helper()
 		body, err := json.Marshal(in)
@@ -52,12 +52,7 @@ func TestRoles(t *testing.T) {
 		if err := os.WriteFile(file, []byte(user+":secret-of-"+user), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c, err := etcd.New(etcd.Config{Remote: remote.Config{Servers: []string{w.server.URL}, UserFile: file}, Backoff: remote.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(c.Close)
-		return c
+		return w.openWith(etcd.Config{Remote: remote.Config{Servers: []string{w.url}, UserFile: file}, Backoff: remote.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}})
 	}
 	w.client = as("ann")
 	relayClient := as("relay")

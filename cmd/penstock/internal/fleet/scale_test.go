@@ -28,7 +28,7 @@ func TestScale(t *testing.T) {
 	if *scaleRelays == 0 {
 		t.Skip("a measurement: -relays N")
 	}
-	w := newWorld(t)
+	w, _ := newRealWorld(t)
 	var members []string
 	for i := range *scaleMembers {
 		members = append(members, fmt.Sprint("tcp://10.0.0.1:", i))
@@ -102,11 +102,7 @@ func lapse(d time.Duration) { time.Sleep(d) }
 
 // simulated runs a relay as checker does, with the times of real ones.
 func (w *world) simulated(id string, groups map[string]Group, members []string) *checkingRelay {
-	client, err := etcd.New(etcd.Config{Remote: remote.Config{Servers: []string{w.server.URL}}})
-	if err != nil {
-		w.Fatal(err)
-	}
-	w.Cleanup(client.Close)
+	client := w.openWith(etcd.Config{Remote: remote.Config{Servers: []string{w.url}}})
 	r := &checkingRelay{checks: NewChecks(ChecksConfig{Node: id}), shares: map[string]Share{}, members: map[string]*SharedMember{}, down: map[string]bool{}}
 	r.checks.Expect()
 	var begun int64
@@ -130,7 +126,7 @@ func (w *world) simulated(id string, groups map[string]Group, members []string) 
 // metrics reads what etcd counts.
 func (w *world) metrics() map[string]float64 {
 	w.Helper()
-	res, err := http.Get(w.server.URL + "/metrics")
+	res, err := http.Get(w.url + "/metrics")
 	if err != nil {
 		w.Fatal(err)
 	}

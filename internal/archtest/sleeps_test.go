@@ -11,7 +11,7 @@ import (
 )
 
 // mostSleeps bounds the table below. It goes down, not up.
-const mostSleeps = 25
+const mostSleeps = 24
 
 // sleeps are the places at which tests sleep on the real clock, by file and function, with the number of calls of time.Sleep there. Whoever
 // waits for something waits for the event or with package testwait; a test of package relay lets time pass on the engine's clock (rig.pass);
@@ -24,7 +24,6 @@ var sleeps = map[string]struct {
 	"cmd/penstock/internal/fleet/scale_test.go lapse":                     {1, "a measurement, off by default"},
 	"bench/pool/pool_test.go new":                                         {1, "a benchmark: what is expensive to make"},
 	"cmd/penstock/descriptors_test.go TestFewDescriptorsAndASlowUpstream": {1, "a limit of a whole daemon, a second: not settable"},
-	"cmd/penstock/internal/ads/refusals_test.go TestSilentIsNotSlow":      {1, "a time-out of real HTTP/2 connections: to become a bubble"},
 	"cmd/penstock/internal/etcd/faults_test.go TestTokens":                {1, "the life of a token of a real etcd"},
 	"cmd/penstock/logs_test.go TestLogFlooded":                            {1, "the pace of a load: datagrams would be lost"},
 	"cmd/penstock/outlive_state_test.go TestStateOutlivesWorker":          {1, "state is written each second: to become a wait for the file"},

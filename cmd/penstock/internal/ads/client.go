@@ -11,6 +11,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -32,8 +33,8 @@ type Options struct {
 
 	// In tests; zero: as always.
 	ping  time.Duration
-	slow  time.Duration
 	after func(time.Duration, func())
+	dial  func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // A Client has at most one stream to a control plane, which all types share. It starts with the
@@ -101,9 +102,9 @@ func NewClient(opt Options) (*Client, error) {
 	if opt.after == nil {
 		opt.after = func(d time.Duration, f func()) { time.AfterFunc(d, f) }
 	}
-	opt.slow = cmp.Or(opt.slow, slowTime)
 	cfg := remote.Of(opt.Registry)
 	cfg.HTTP2, cfg.PingAfter, cfg.PingTimeout = true, cmp.Or(opt.ping, pingAfter), opt.ping
+	cfg.DialContext = opt.dial
 	h, err := remote.New(cfg)
 	if err != nil {
 		return nil, err

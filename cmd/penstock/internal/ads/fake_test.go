@@ -2,12 +2,15 @@ package ads
 
 import (
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"sync"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // A fakeStream is one call of the method at a server that does what the test says.
@@ -99,18 +102,9 @@ func response(url, nonce string, removed []string, resources ...Resource) []byte
 // newFake starts a server. Each call of the method is a call of serve.
 func newFake(t *testing.T, secure bool, serve func(*fakeStream)) *httptest.Server {
 	t.Helper()
-	var calls sync.WaitGroup
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		calls.Add(1)
-		defer calls.Done()
-		if r.URL.Path != method || r.Header.Get("Content-Type") != "application/grpc" || r.Header.Get("Te") != "trailers" || r.ProtoMajor != 2 {
-			t.Errorf("%s %s %v", r.Proto, r.URL.Path, r.Header)
-		}
-		serve(&fakeStream{w, r})
-	}))
-	s.Config.Protocols = new(http.Protocols)
-	s.Config.Protocols.SetHTTP1(true)
-	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	h := &fakeHandler{t: t, serve: serve}
+	s := httptest.NewUnstartedServer(h)
+	s.Config.Protocols = h.protocols()
 	s.Config.Protocols.SetHTTP2(true)
 	if s.EnableHTTP2 = secure; secure {
 		s.StartTLS()
@@ -120,9 +114,57 @@ func newFake(t *testing.T, secure bool, serve func(*fakeStream)) *httptest.Serve
 	t.Cleanup(func() {
 		s.CloseClientConnections()
 		s.Close()
-		calls.Wait()
+		h.calls.Wait()
 	})
 	return s
+}
+
+// A fakeHandler is the method.
+type fakeHandler struct {
+	t     *testing.T
+	serve func(*fakeStream)
+	calls sync.WaitGroup
+}
+
+func (h *fakeHandler) protocols() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	p.SetUnencryptedHTTP2(true)
+	return p
+}
+
+func (h *fakeHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.calls.Add(1)
+	defer h.calls.Done()
+	if r.URL.Path != method || r.Header.Get("Content-Type") != "application/grpc" || r.Header.Get("Te") != "trailers" || r.ProtoMajor != 2 {
+		h.t.Errorf("%s %s %v", r.Proto, r.URL.Path, r.Header)
+	}
+	h.serve(&fakeStream{w, r})
+}
+
+// A memoryPlane is a network in the test's bubble.
+type memoryPlane struct {
+	*testing.T
+	*testnet.Network
+}
+
+// fake starts a server at http://HOST:80.
+func (m memoryPlane) fake(host string, serve func(*fakeStream)) (url string) {
+	m.Helper()
+	l, err := m.Listen(host + ":80")
+	if err != nil {
+		m.Fatal(err)
+	}
+	h := &fakeHandler{t: m.T, serve: serve}
+	s := &http.Server{Handler: h, Protocols: h.protocols(), ErrorLog: log.New(io.Discard, "", 0)}
+	go s.Serve(l)
+	m.Cleanup(func() { s.Close() })
+	return "http://" + host + ":80"
+}
+
+// options returns those of a client of servers in the network.
+func (m memoryPlane) options(urls ...string) Options {
+	return Options{Registry: registryOf(urls...), dial: m.DialContext}
 }
 
 // drain reads requests until the client ends the stream.

@@ -1,7 +1,6 @@
 package ads
 
 import (
-	"bytes"
 	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
@@ -10,10 +9,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
 	"github.com/penstock/penstock/internal/testnet"
@@ -56,25 +55,20 @@ func TestBadServers(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			var mu sync.Mutex
-			calls := 0
-			s := newFake(t, false, func(f *fakeStream) {
-				f.read()
-				mu.Lock()
-				calls++
-				mu.Unlock()
-				tt.serve(f)
-			})
-			_, errs := subscribed(t, Options{Registry: registryOf(s.URL)})
-			select {
-			case err := <-errs:
-				if !strings.Contains(err.Error(), tt.want) || strings.ContainsAny(err.Error(), "\n\t") {
+			synctest.Test(t, func(t *testing.T) {
+				var calls atomic.Int64
+				plane := memoryPlane{t, testnet.NewNetwork()}
+				url := plane.fake("plane", func(f *fakeStream) {
+					f.read()
+					calls.Add(1)
+					tt.serve(f)
+				})
+				_, errs := subscribed(t, plane.options(url))
+				if err := <-errs; !strings.Contains(err.Error(), tt.want) || strings.ContainsAny(err.Error(), "\n\t") {
 					t.Errorf("%v; want %q", err, tt.want)
 				}
-			case <-time.After(patience):
-				t.Fatal("no error")
-			}
-			testwait.Until(t, "another attempt", func() bool { mu.Lock(); defer mu.Unlock(); return calls >= 2 })
+				testwait.Until(t, "another attempt", func() bool { return calls.Load() >= 2 })
+			})
 		})
 	}
 }
@@ -179,36 +173,41 @@ func TestRefusedVersionIsNotClaimed(t *testing.T) {
 
 // The control plane that stops answering is left for the next one.
 func TestFailover(t *testing.T) {
-	testnet.CheckLeaks(t)
-	start := func(port string) *testfleet.Server {
-		file := filepath.Join(t.TempDir(), "resources.json")
-		text := `{"resources": [{"@type": "` + endpointsURL + `", "clusterName": "web", "endpoints": [{"lbEndpoints": [{"endpoint": {"address": {"socketAddress": {"address": "127.0.0.1", "portValue": ` + port + `}}}}]}]}]}`
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		plane := memoryPlane{t, testnet.NewNetwork()}
+		var links []*testfleet.Proxy
+		for _, name := range []string{"one", "two"} {
+			url := plane.fake(name, func(f *fakeStream) {
+				f.read()
+				f.open()
+				f.send(response(endpointsURL, "n", nil, Resource{Name: "web", URL: endpointsURL, Value: []byte(name)}))
+				f.drain()
+			})
+			links = append(links, testfleet.NewMemoryProxy(t, plane.Network, "link-"+name+":80", url))
 		}
-		return testfleet.Start(t, "ads", "-resources", file)
-	}
-	one, two := start("9001"), start("9002")
-	answers, _ := subscribed(t, Options{Registry: registryOf(one.URL, two.URL), ping: 500 * time.Millisecond})
-	ports := func(want uint64) {
-		t.Helper()
-		for end := time.After(patience); ; {
-			select {
-			case r := <-answers:
-				if bytes.Contains(r.Value, protowire.AppendVarint(nil, want)) {
-					return
+		opt := plane.options(links[0].URL, links[1].URL)
+		opt.ping = 500 * time.Millisecond
+		answers, _ := subscribed(t, opt)
+		by := func(want string) {
+			t.Helper()
+			for {
+				select {
+				case r := <-answers:
+					if string(r.Value) == want {
+						return
+					}
+				case <-time.After(patience):
+					t.Fatalf("no answer by %s", want)
 				}
-			case <-end:
-				t.Fatalf("no answer with port %d", want)
 			}
 		}
-	}
-	ports(9001)
-	one.Pause()
-	ports(9002)
-	one.Resume()
-	two.Kill()
-	ports(9001)
+		by("one")
+		links[0].Freeze(true) // as a process that is stopped
+		by("two")
+		links[0].Freeze(false)
+		links[1].Cut()
+		by("one")
+	})
 }
 
 // Servers of gRPC end connections with more than one ping in five minutes, of three in a row. To wait for that takes longer

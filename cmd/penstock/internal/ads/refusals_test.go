@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -108,66 +109,63 @@ func TestSignOfLifeIsNotClaimed(t *testing.T) {
 
 // A server that sends and does not read, or stops in the middle of a message, is left.
 func TestDeafAndSlow(t *testing.T) {
-	testnet.CheckLeaks(t)
 	for _, tt := range []struct {
 		want  string
-		slow  time.Duration
 		serve func(*fakeStream)
 	}{
-		{"does not read the replies", 0, func(f *fakeStream) {
+		{"does not read the replies", func(f *fakeStream) {
 			f.open()
 			for i := 0; f.r.Context().Err() == nil; i++ {
 				f.send(response(endpointsURL, fmt.Sprintf("%04000d", i), nil))
 			}
 		}},
-		{"takes too long to send a message", 50 * time.Millisecond, func(f *fakeStream) {
+		{"takes too long to send a message", func(f *fakeStream) {
 			f.open()
 			f.w.Write([]byte{0, 0, 0, 0, 9, 1})
 			f.flush()
 			f.drain()
 		}},
 	} {
-		s := newFake(t, false, func(f *fakeStream) {
-			f.read()
-			tt.serve(f)
-		})
-		_, errs := subscribed(t, Options{Registry: registryOf(s.URL), slow: tt.slow})
-		select {
-		case err := <-errs:
-			if !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%v; want %s", err, tt.want)
+		synctest.Test(t, func(t *testing.T) {
+			plane := memoryPlane{t, testnet.NewNetwork()}
+			url := plane.fake("plane", func(f *fakeStream) {
+				f.read()
+				tt.serve(f)
+			})
+			_, errs := subscribed(t, plane.options(url))
+			select {
+			case err := <-errs:
+				if !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("%v; want %s", err, tt.want)
+				}
+			case <-time.After(patience):
+				t.Errorf("not left: %s", tt.want)
 			}
-		case <-time.After(patience):
-			t.Errorf("not left: %s", tt.want)
-		}
+		})
 	}
 }
 
 // A stream on which nothing comes for long, between messages, goes on.
 func TestSilentIsNotSlow(t *testing.T) {
-	testnet.CheckLeaks(t)
-	const slow = 2 * time.Second
-	s := newFake(t, false, func(f *fakeStream) {
-		f.read()
-		f.open()
-		for i := range 2 {
-			f.send(response(endpointsURL, fmt.Sprint(i), nil, Resource{Name: "web", URL: endpointsURL, Value: []byte("web")}))
+	synctest.Test(t, func(t *testing.T) {
+		plane := memoryPlane{t, testnet.NewNetwork()}
+		url := plane.fake("plane", func(f *fakeStream) {
 			f.read()
-			if i == 0 {
-				time.Sleep(slow + slow/4) // longer than a message may take
+			f.open()
+			for i := range 2 {
+				f.send(response(endpointsURL, fmt.Sprint(i), nil, Resource{Name: "web", URL: endpointsURL, Value: []byte("web")}))
+				f.read()
+				if i == 0 {
+					time.Sleep(slowTime + slowTime/4) // longer than a message may take
+				}
 			}
-		}
-		f.end("9", "the end")
-	})
-	_, errs := subscribed(t, Options{Registry: registryOf(s.URL), slow: slow})
-	select {
-	case err := <-errs:
-		if !strings.Contains(err.Error(), "the end") {
+			f.end("9", "the end")
+		})
+		_, errs := subscribed(t, plane.options(url))
+		if err := <-errs; !strings.Contains(err.Error(), "the end") {
 			t.Errorf("%v", err)
 		}
-	case <-time.After(patience):
-		t.Error("no end")
-	}
+	})
 }
 
 // A reply that comes after the end of its stream says nothing on the next one, whose nonces are others.

@@ -93,7 +93,7 @@ func (c *Client) talk(ctx context.Context, server string) (err error) {
 		if err != nil {
 			return plainError(ctx, err)
 		}
-		slow := time.AfterFunc(c.opt.slow+time.Duration(size/leastRate)*time.Second, func() { cancel(errSlow) })
+		slow := time.AfterFunc(slowTime+time.Duration(size/leastRate)*time.Second, func() { cancel(errSlow) })
 		message, err := readMessage(resp.Body, size)
 		slow.Stop()
 		if err != nil {

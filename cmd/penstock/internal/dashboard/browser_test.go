@@ -55,8 +55,8 @@ func browser(t *testing.T) context.Context {
 	return ctx
 }
 
-// ofThePage skips a test under the race detector that looks at what the page shows: what it asks of the Go code, TestPage, TestActions,
-// TestManyTabs and TestDaemon ask, too, and a browser takes minutes there.
+// ofThePage skips a test under the race detector that looks at what the page shows: what it asks of the Go code, TestPage, TestActions
+// and TestDaemon ask, too, and a browser takes minutes there.
 func ofThePage(t *testing.T) {
 	t.Helper()
 	if testnet.RaceEnabled {

@@ -19,6 +19,7 @@ import (
 // Many tabs share one stream, so that none of them waits for a connection: a browser has six
 // to one server. The token is asked for once, and forgotten in all.
 func TestManyTabs(t *testing.T) {
+	ofThePage(t)
 	in := browser(t)
 	s := serve(t, busyHouse())
 	to, err := url.Parse(s.origin())

@@ -37,14 +37,6 @@ func (p *pace) wait(ctx context.Context, size int64) error {
 	return remote.Sleep(ctx, p.since.Add(time.Second).Sub(now))
 }
 
-// timeout returns d, unless a test has set another one.
-func (o *Options) timeout(d time.Duration) time.Duration {
-	if o.slow > 0 {
-		return o.slow
-	}
-	return d
-}
-
 var (
 	errSlow = errors.New("the server does not answer in time")
 	errGone = errors.New("the server answers 410 (Gone) again and again: it no longer has the version that it has just listed")

@@ -106,7 +106,9 @@ var errStale = errors.New("the server has not heard from a leader for too long (
 // round makes a query, and tells its answer.
 func (c *consulWatch) round(ctx context.Context) error {
 	if c.client == nil {
-		client, err := remote.New(remote.Of(c.what.Registry))
+		cfg := remote.Of(c.what.Registry)
+		cfg.DialContext = c.sources.opt.dial
+		client, err := remote.New(cfg)
 		if err != nil {
 			return err
 		}
@@ -117,7 +119,7 @@ func (c *consulWatch) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, c.sources.opt.timeout(timeout), errSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errSlow)
 	defer cancel()
 	answer, err := c.client.Do(request.WithContext(ctx))
 	if err != nil {

@@ -1,6 +1,7 @@
 package discover
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -24,6 +25,8 @@ type watched struct {
 	mu      sync.Mutex
 	reports               // so far: until's ok reads them, and everybody else those that seen returns
 	told    chan struct{} // closed at the next report
+
+	patience time.Duration // 0: the usual
 }
 
 type reports struct {
@@ -97,7 +100,7 @@ func (w *watched) update(list []upstream.Target, err error) {
 // until waits until ok, which is called with the lock held, says so.
 func (w *watched) until(what string, ok func() bool) {
 	w.t.Helper()
-	late := time.After(patience)
+	late := time.After(cmp.Or(w.patience, patience))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for !ok() {

@@ -96,7 +96,7 @@ func (k *kubeWatch) handle(err error) time.Duration {
 		k.version = ""
 	case errors.As(err, &denied):
 		if access, err := k.access(); err == nil {
-			if c, err := access.client(); err == nil {
+			if c, err := access.client(k.sources.opt.dial); err == nil {
 				token := c.bearer()
 				c.Close()
 				if token != denied.token {
@@ -159,7 +159,7 @@ func (k *kubeSource) selector() url.Values {
 
 // list reads all slices of the service, page by page.
 func (k *kubeWatch) list(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, k.sources.opt.timeout(listTimeout), errSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, listTimeout, errSlow)
 	defer cancel()
 	found := newKubeMembers(k.what, k.service, k.feed)
 	query := k.selector()
@@ -208,14 +208,14 @@ func (k *kubeWatch) watch(ctx context.Context) error {
 	query.Set("allowWatchBookmarks", "true")
 	query.Set("resourceVersion", k.version)
 	query.Set("timeoutSeconds", strconv.Itoa(int(last/time.Second)))
-	slow := time.AfterFunc(k.sources.opt.timeout(answerTimeout), func() { cancel(errSlow) })
+	slow := time.AfterFunc(answerTimeout, func() { cancel(errSlow) })
 	answer, err := k.get(ctx, query)
 	slow.Stop()
 	if err != nil {
 		return err
 	}
 	defer answer.Body.Close()
-	defer time.AfterFunc(k.sources.opt.timeout(last+watchGrace), func() { cancel(errSlow) }).Stop()
+	defer time.AfterFunc(last+watchGrace, func() { cancel(errSlow) }).Stop()
 	k.failed.Working()
 	k.closed.Working()
 	if k.members.err == nil {

@@ -1,6 +1,7 @@
 package discover
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -82,8 +83,11 @@ type kubeClient struct {
 	users  int // guarded by Sources.mu
 }
 
-func (a kubeAccess) client() (*kubeClient, error) {
-	c, err := remote.New(a.Config)
+// client returns a client whose connections dial makes; nil: as always.
+func (a kubeAccess) client(dial func(ctx context.Context, network, address string) (net.Conn, error)) (*kubeClient, error) {
+	cfg := a.Config
+	cfg.DialContext = dial
+	c, err := remote.New(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +101,7 @@ func (s *Sources) kubeClient(r spec.Registry, a kubeAccess) (*kubeClient, error)
 	c := s.kube[r]
 	if c == nil || !reflect.DeepEqual(c.access, a) { // a kubeconfig has changed: those who use the old client still finish
 		var err error
-		if c, err = a.client(); err != nil {
+		if c, err = a.client(s.opt.dial); err != nil {
 			return nil, err
 		}
 		if s.kube == nil {

@@ -19,9 +19,9 @@ import (
 func TestMain(m *testing.M) { testnet.Main(m) }
 
 // etcdClient returns a client, with times for tests.
-func etcdClient(t *testing.T, servers ...string) *etcd.Client {
+func etcdClient(t *testing.T, network *testnet.Network, servers ...string) *etcd.Client {
 	t.Helper()
-	cfg := etcd.Config{Remote: remote.Config{Servers: servers}}
+	cfg := etcd.Config{Remote: remote.Config{Servers: servers, DialContext: network.DialContext}}
 	quickEtcd(&cfg)
 	c, err := etcd.New(cfg)
 	if err != nil {
@@ -49,14 +49,21 @@ type group struct {
 }
 
 // find watches a source until the test ends.
-func find(t *testing.T, what spec.Discover) *group {
+func find(t *testing.T, what spec.Discover) *group { return findIn(t, nil, what) }
+
+// findIn is find in a network in memory; nil: the real one.
+func findIn(t *testing.T, network *testnet.Network, what spec.Discover) *group {
 	t.Helper()
 	g := &group{t: t, least: 1 << 30}
-	s := New(Options{Interval: 10 * time.Millisecond, etcd: quickEtcd, LeftOut: func(_ spec.Discover, problem string) {
+	opt := Options{Interval: 10 * time.Millisecond, etcd: quickEtcd, LeftOut: func(_ spec.Discover, problem string) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.wrong = append(g.wrong, problem)
-	}})
+	}}
+	if network != nil {
+		opt.dial = network.DialContext
+	}
+	s := New(opt)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { s.Discoverer(what).Watch(ctx, g.update) })

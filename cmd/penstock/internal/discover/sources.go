@@ -2,6 +2,7 @@ package discover
 
 import (
 	"context"
+	"net"
 	"sync"
 	"time"
 
@@ -27,9 +28,10 @@ type Options struct {
 
 	// etcd changes the settings of clients in tests.
 	etcd func(*etcd.Config)
-	// backoff is that of Consul and Kubernetes, and slow, if it is set, how long they wait for an answer; tests shorten both.
+	// backoff is that of Consul and Kubernetes; tests shorten it.
 	backoff remote.Backoff
-	slow    time.Duration
+	// dial connects to servers; nil: as always.
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Sources are the sources of members of all registries. Sources of one registry share a client. The zero value
@@ -83,6 +85,7 @@ func (s *Sources) client(r spec.Registry) (c *etcd.Client, done func(), err erro
 	shared := s.clients[r]
 	if shared == nil {
 		cfg := etcd.Config{Remote: remote.Of(r)}
+		cfg.Remote.DialContext = s.opt.dial
 		if s.opt.etcd != nil {
 			s.opt.etcd(&cfg)
 		}

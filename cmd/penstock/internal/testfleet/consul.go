@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // Consul stands for a Consul agent, whose server cannot be had as a Go module. It follows what Consul documents of
@@ -39,9 +41,12 @@ type ConsulInstance struct {
 }
 
 // NewConsul starts a Consul without services.
-func NewConsul(tb testing.TB) *Consul {
+func NewConsul(tb testing.TB) *Consul { return NewMemoryConsul(tb, nil) }
+
+// NewMemoryConsul starts a Consul in a network in memory; nil: the real one.
+func NewMemoryConsul(tb testing.TB, network *testnet.Network) *Consul {
 	c := &Consul{services: map[string][]ConsulInstance{}, index: 10}
-	c.fake = newFake(tb, false, c.handle)
+	c.fake = newFake(tb, network, false, c.handle)
 	return c
 }
 

@@ -24,11 +24,12 @@ import (
 )
 
 // A fake is an HTTP server in this process which stands for one that cannot be had, or takes too long to build. It listens on
-// 127.0.0.1, and ends with the test.
+// 127.0.0.1, or in a network in memory, and ends with the test.
 type fake struct {
 	URL string
 
 	tb      testing.TB
+	network *testnet.Network // nil: the real one
 	address string
 	serve   http.HandlerFunc
 	cert    *tls.Certificate // nil: no TLS
@@ -42,15 +43,17 @@ type fake struct {
 	changed  chan struct{} // closed at the next change of whatever is served
 }
 
-func newFake(tb testing.TB, secure bool, serve http.HandlerFunc) *fake {
+func newFake(tb testing.TB, network *testnet.Network, secure bool, serve http.HandlerFunc) *fake {
 	tb.Helper()
-	f := &fake{tb: tb, serve: serve, changed: make(chan struct{})}
+	f := &fake{tb: tb, network: network, serve: serve, changed: make(chan struct{})}
 	scheme := "http://"
 	if secure {
 		f.newCertificate()
 		scheme = "https://"
 	}
-	f.address = "127.0.0.1:" + testnet.Port(tb)
+	if f.address = "server.test:80"; network == nil {
+		f.address = "127.0.0.1:" + testnet.Port(tb)
+	}
 	f.URL = scheme + f.address
 	f.Start()
 	tb.Cleanup(f.Stop)
@@ -61,7 +64,11 @@ func newFake(tb testing.TB, secure bool, serve http.HandlerFunc) *fake {
 func (f *fake) Start() {
 	f.tb.Helper()
 	if err := whileInUse(func() error {
-		l, err := net.Listen("tcp", f.address)
+		listen := func() (net.Listener, error) { return net.Listen("tcp", f.address) }
+		if f.network != nil {
+			listen = func() (net.Listener, error) { return f.network.Listen(f.address) }
+		}
+		l, err := listen()
 		if err == nil {
 			f.start(l)
 		}

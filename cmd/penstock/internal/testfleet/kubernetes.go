@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 // Kubernetes stands for an API server in tests that cannot wait until a real one is built (make kube does). It follows what Kubernetes
@@ -37,8 +39,13 @@ type kubeEvent struct {
 
 // NewKubernetes starts an API server without EndpointSlices, with TLS. Without tokens everybody may ask.
 func NewKubernetes(tb testing.TB, tokens ...string) *Kubernetes {
+	return NewMemoryKubernetes(tb, nil, tokens...)
+}
+
+// NewMemoryKubernetes starts an API server in a network in memory; nil: the real one.
+func NewMemoryKubernetes(tb testing.TB, network *testnet.Network, tokens ...string) *Kubernetes {
 	k := &Kubernetes{slices: map[string]map[string]any{}, version: 100, tokens: tokens}
-	k.fake = newFake(tb, true, k.handle)
+	k.fake = newFake(tb, network, true, k.handle)
 	return k
 }
 

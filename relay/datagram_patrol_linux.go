@@ -12,6 +12,9 @@ func (d *datagrams) Inspect(slot uint32) {
 }
 
 func (d *datagrams) violation(f *datagramFlow) *loop.Violation {
+	if f.sniffed && d.sniffs[f.slot] == nil {
+		return &loop.Violation{Number: 40, What: "it is sniffed, and nobody knows for how long"}
+	}
 	if !d.loop.Armed(f.slot) && d.deadline(f).cause != CauseNone {
 		return &loop.Violation{Number: 9, What: "a deadline, and no timer"}
 	}

@@ -30,6 +30,8 @@ func TestStreamPatrol(t *testing.T) {
 		{"in a hook", 12, func(s *streams, f *streamFlow) { f.state = streamAdmitting }},
 		{"over", 14, func(s *streams, f *streamFlow) { f.wait = [2]pump.State{pump.End, pump.End} }},
 		{"a handshake without TLS", 54, func(s *streams, f *streamFlow) { f.state = streamSecuring }},
+		{"a handshake without TLS, and no timer", 54, func(s *streams, f *streamFlow) { s.loop.Disarm(f.slot); f.state = streamSecuring }},
+		{"sniffed without an end", 12, func(s *streams, f *streamFlow) { s.loop.Disarm(f.slot); f.state = streamSniffing }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, Config{Loops: 1})

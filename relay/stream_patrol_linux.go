@@ -26,6 +26,11 @@ func (s *streams) Inspect(slot uint32) {
 func (s *streams) violation(f *streamFlow) *loop.Violation {
 	armed := s.loop.Armed(f.slot)
 	switch {
+	// What the deadline of a state is made of.
+	case f.state == streamSecuring && f.tls == nil:
+		return &loop.Violation{Number: 54, What: "a handshake without TLS"}
+	case f.state == streamSniffing && f.early == nil:
+		return &loop.Violation{Number: 12, What: "it is sniffed, and nobody knows for how long"}
 	// One that begins again when all flows are restored has its timer from then on.
 	case !armed && f.state != streamRestored && f.deadline().cause != CauseNone:
 		return &loop.Violation{Number: 9, What: "a deadline, and no timer"}
@@ -44,10 +49,6 @@ func (s *streams) violation(f *streamFlow) *loop.Violation {
 	case streamShort:
 		if s.short.flows.len() == 0 {
 			return &loop.Violation{Number: 9, What: "it waits for a descriptor, and nobody knows"}
-		}
-	case streamSecuring:
-		if f.tls == nil {
-			return &loop.Violation{Number: 54, What: "a handshake without TLS"}
 		}
 	case streamRelaying:
 		return s.relayingViolation(f)

@@ -28,6 +28,11 @@ func TestPatrol(t *testing.T) {
 		want = append(want, r.Slot)
 	}
 	slices.Sort(want)
+	l.Post(Request{Do: func() {}}) // or it would wait
+	if l.turn(); !slices.Equal(one.inspected, want[:ChunkSize]) {
+		t.Errorf("the first turn inspects %v, want %v", one.inspected, want[:ChunkSize])
+	}
+	one.inspected, l.patrolAt, l.patrolNext = nil, 0, 0
 	for range 3 {
 		for range 3 {
 			before := len(one.inspected) + len(two.inspected)

@@ -25,7 +25,7 @@ func FuzzBefore(f *testing.F) {
 		if cfg, err := parseSavedConfig(text); err == nil && cfg == nil {
 			t.Error("no configuration, and no error")
 		}
-		k := &Link{lastConfigs: [][]byte{text}}
+		k := &Link{lastConfigs: runBefore([][]byte{text, text}, "")}
 		k.AddressesBefore()
 		k.LayersBefore()
 		var h history

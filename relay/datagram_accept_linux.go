@@ -56,8 +56,9 @@ func (d *datagrams) attach(p *datagramPort) {
 	}
 	p.attached, p.name = true, p.listener.addr.String()
 	if d.buffers == nil {
-		d.prepare()
+		d.prepareWith(dgramBuffers())
 	}
+	p.address = d.share.address(p)
 	p.number = d.loop.AddSource(p)
 	d.ports = append(d.ports, p)
 	p.out = outbox{d: d, port: p}
@@ -92,6 +93,7 @@ func (d *datagrams) unlisten(p *datagramPort) {
 		p.stopped = nil
 	}
 	d.readDrops(p)
+	d.leave(p)
 	d.ports = slices.DeleteFunc(d.ports, func(q *datagramPort) bool { return q == p })
 	if d.echoes.port == p {
 		d.echoes.port = nil // it refers to the listener, which refers to the engine

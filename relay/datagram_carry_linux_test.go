@@ -363,7 +363,7 @@ func FuzzOutbox(f *testing.F) {
 		recv.SetReadBuffer(4 << 20)
 		e := &core{shared: shared{kernel: sys.Linux{}, cfg: Config{NoGSO: !gso}}}
 		d := newDatagrams(tenant{loop: new(loop.Loop), shared: &e.shared, loopStats: new(loopCounters)}, &e.datagrams)
-		d.prepare()
+		d.prepareWith(dgramBuffers())
 		ln := &Listener{engine: &Engine{e}}
 		ln.cfg.Store(&ListenConfig{})
 		s := d.newFlow(&datagramPort{listener: ln, datagrams: d, family: sys.IPv4})

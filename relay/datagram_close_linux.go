@@ -43,12 +43,12 @@ func (d *datagrams) turnStopping() {
 	}
 	ports := d.stopping
 	d.stopping, d.giving = nil, true
-	give := func(verified bool) func(loop.Handler, uint32) {
+	give := func(all bool) func(loop.Handler, uint32) {
 		return func(owner loop.Handler, slot uint32) {
 			if owner != d {
 				return
 			}
-			if f := d.slab.At(slot); f.port.state == portGiving && f.own < 0 && f.verified == verified {
+			if f := d.slab.At(slot); f.port.state == portGiving && f.own < 0 && (all || f.verified) {
 				d.give(f)
 			}
 		}
@@ -59,7 +59,7 @@ func (d *datagrams) turnStopping() {
 			d.closePort(p)
 		}
 	}
-	d.walkOnce(give(true), func() { d.walkOnce(give(false), after) })
+	d.walkOnce(give(false), func() { d.walkOnce(give(true), after) })
 }
 
 // walkOnce visits the current flows, for nobody who waits.
@@ -79,6 +79,9 @@ func (d *datagrams) closePort(p *datagramPort) {
 		if h := p.listener.engine.holding; h != nil {
 			h.dropSocket(p.listenSocket) // the next process needs one that receives
 			p.listenSocket.key = holdKey{}
+		}
+		if p.wild {
+			d.regroup(p) // connect(2) gives the socket an address, and so takes it from the others
 		}
 		able = sys.ReceiveNothing(d.shared.kernel, p.fd) == 0
 	}

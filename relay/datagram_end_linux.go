@@ -27,7 +27,7 @@ func (d *datagrams) end(f *datagramFlow, c Cause, err error) {
 	d.dropFlow(f) // an upstream without a socket
 	d.closeOwn(f)
 	if f.astray {
-		p.listener.astray.Add(-1)
+		p.address.astray.Add(-1)
 	}
 	p.remove(f)
 	d.checkEmpty(p)

@@ -28,11 +28,17 @@ func (o *outbox) borrow() {
 		o.replies, o.v, o.pieces = m.replies, m.v, m.pieces
 		return
 	}
-	o.v, o.pieces = sys.NewVector(dgramBatch, outboxPieces, o.port.family), make([]piece, 0, outboxPieces)
-	o.replies = sys.NewVector(dgramBatch, dgramBatch, 0)
-	for i, b := range dgramBuffers() {
-		o.replies.SetBuf(i, b)
+	m := newReplyMemory(o.port.family, dgramBuffers())
+	o.replies, o.v, o.pieces = m.replies, m.v, m.pieces
+}
+
+// newReplyMemory makes memory for ports of a family, out of the buffers of one batch.
+func newReplyMemory(family sys.Family, buffers [][]byte) replyMemory {
+	m := replyMemory{replies: sys.NewVector(dgramBatch, dgramBatch, 0), v: sys.NewVector(dgramBatch, outboxPieces, family), pieces: make([]piece, 0, outboxPieces)}
+	for i, b := range buffers {
+		m.replies.SetBuf(i, b)
 	}
+	return m
 }
 
 // giveBack returns the memory of a port's outbox, unless something is queued.
@@ -66,9 +72,9 @@ func (d *datagrams) flushReplies() {
 	d.dirty = d.dirty[:0]
 }
 
-// prepare makes what the first port needs, and those after it.
-func (d *datagrams) prepare() {
-	d.buffers = dgramBuffers()
+// prepareWith makes what the first port needs, and those after it, but for the buffers of a batch.
+func (d *datagrams) prepareWith(buffers [][]byte) {
+	d.buffers = buffers
 	d.single = sys.NewVector(1, 1, sys.Unix) // whose names have room for any address
 	d.toUpstream.init(d, 0)
 	d.echoes.init(d, sys.Unix) // whose names have room for any address

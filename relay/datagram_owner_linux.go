@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -86,22 +87,31 @@ type datagramShare struct {
 	all       []*datagrams // one per loop
 	paces     pool.Pool[*pace]
 	flows     atomic.Int64
-	maxFlows  int64           // 0: three quarters of the descriptors that the process may have
-	files     *atomic.Int64   // these
-	gate      atomic.Bool     // no flow begins; see Overload
-	less      atomic.Bool     // no further flow holds datagrams
-	inUse     time.Duration   // how long a flow that goes on keeps its place after each datagram
-	asked     atomic.Int64    // when a loop asked the others for room; 0: never
-	own       atomic.Int64    // flows that have a socket of their own
-	ownMost   int64           // of them
-	strays    atomic.Int64    // datagrams that other loops are asked about
-	regrouped map[string]bool // listeners whose clients' datagrams may reach other loops than in the process before; see findOlder
-	refuses   atomic.Bool     // Drain has found no flow, or returned: ports that took new clients meanwhile take none
+	maxFlows  int64         // 0: three quarters of the descriptors that the process may have
+	files     *atomic.Int64 // these
+	gate      atomic.Bool   // no flow begins; see Overload
+	less      atomic.Bool   // no further flow holds datagrams
+	inUse     time.Duration // how long a flow that goes on keeps its place after each datagram
+	asked     atomic.Int64  // when a loop asked the others for room; 0: never
+	own       atomic.Int64  // flows that have a socket of their own
+	ownMost   int64         // of them
+	strays    atomic.Int64  // datagrams that other loops are asked about
+	addressMu sync.Mutex
+	addresses map[string]*portAddress // that ports are bound to
+	regrouped map[string]bool         // listeners whose clients' datagrams may reach other loops than in the process before; see findOlder
+	refuses   atomic.Bool             // Drain has found no flow, or returned: ports that took new clients meanwhile take none
 	// The sockets of flows that have ended: how long each rests, and how many do
 	// per loop.
 	restTime   time.Duration
 	restLeast  time.Duration
 	maxResting int
+}
+
+// portAddress is what the ports of an address have in common: those of a listener, and of others that were removed before and
+// whose flows go on.
+type portAddress struct {
+	astray    atomic.Int64      // flows of clients whose datagrams may reach another loop, and how often their number is not known yet
+	listeners map[*Listener]int // that have a port there, and how many; under datagramShare.addressMu
 }
 
 // most is how many flows there may be.

@@ -13,6 +13,7 @@ import (
 type datagramPort struct {
 	datagrams *datagrams
 	listener  *Listener
+	address   *portAddress
 	*listenSocket
 	index    int // of the listener's ports
 	number   int // of the loop's sources

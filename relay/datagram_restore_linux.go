@@ -37,8 +37,8 @@ func (d *datagrams) restore(x *earlierFlow, t *restorer) {
 		t.result.Ended++
 		d.endLost(f, r, notedCause(r), true)
 	default:
-		if f.astray = !f.port.isSocket(r.Gram().Socket()) || d.share.regrouped[f.port.name]; f.astray {
-			f.port.listener.astray.Add(1)
+		if !f.port.isSocket(r.Gram().Socket()) || d.share.regrouped[f.port.name] {
+			d.setAstray(f)
 		}
 		if e := d.goOn(f); e != 0 {
 			t.result.Lost.Add(hold.LossResources, 1)

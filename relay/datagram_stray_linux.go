@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"sync/atomic"
 
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/segment"
@@ -12,8 +13,8 @@ import (
 // one loop is new.
 const strayMost = 1024
 
-// stray is a datagram whose client one loop does not know, while its listener closes, or has flows whose sockets
-// are gone: the kernel may have given it another loop's, because the sockets of the address have changed. It goes from
+// stray is a datagram whose client one loop does not know, while its listener closes, or its address has flows whose sockets
+// are gone, or have others beside them than when they began: the kernel may have given it another loop's, because the sockets of the address have changed. It goes from
 // loop to loop until one knows the client, or all have been asked: then the client is new, and its flow begins where
 // the datagram arrived.
 type stray struct {
@@ -25,7 +26,79 @@ type stray struct {
 }
 
 // mayStray reports whether the clients of other loops may write to this port.
-func (p *datagramPort) mayStray() bool { return p.state != portOpen || p.listener.astray.Load() > 0 }
+func (p *datagramPort) mayStray() bool { return p.state != portOpen || p.address.astray.Load() > 0 }
+
+// address returns what a port that was attached has in common with others.
+func (sh *datagramShare) address(p *datagramPort) *portAddress {
+	sh.addressMu.Lock()
+	defer sh.addressMu.Unlock()
+	a := sh.addresses[p.name]
+	if a == nil {
+		a = &portAddress{listeners: make(map[*Listener]int)}
+		if sh.addresses == nil {
+			sh.addresses = make(map[string]*portAddress)
+		}
+		sh.addresses[p.name] = a
+	}
+	a.listeners[p.listener]++
+	return a
+}
+
+// leave is called before the socket of a port is closed.
+func (d *datagrams) leave(p *datagramPort) {
+	d.regroup(p)
+	sh, a := d.share, p.address
+	sh.addressMu.Lock()
+	defer sh.addressMu.Unlock()
+	if a.listeners[p.listener]--; a.listeners[p.listener] == 0 {
+		delete(a.listeners, p.listener)
+	}
+	if len(a.listeners) == 0 && sh.addresses[p.name] == a {
+		delete(sh.addresses, p.name)
+	}
+}
+
+// regroup is called before the socket of a port leaves those of its address, among which the kernel chooses by their number. So from
+// then on it may give the clients of other listeners there to other loops than those of their flows.
+func (d *datagrams) regroup(p *datagramPort) {
+	sh, a := d.share, p.address
+	sh.addressMu.Lock()
+	others := len(a.listeners)
+	sh.addressMu.Unlock()
+	if others < 2 || p.family == sys.Unix || d.loop.Closing {
+		return
+	}
+	a.astray.Add(1)
+	var loops atomic.Int64
+	loops.Store(int64(len(sh.all)))
+	marked := func() {
+		if loops.Add(-1) == 0 {
+			a.astray.Add(-1)
+		}
+	}
+	for _, o := range sh.all {
+		mark := func(owner loop.Handler, slot uint32) {
+			if owner != o {
+				return
+			}
+			if f := o.slab.At(slot); f.port.address == a && f.port.state == portOpen && !f.astray {
+				o.setAstray(f)
+			}
+		}
+		if !o.loop.Post(loop.Request{Do: func() { o.walkOnce(mark, marked) }}) {
+			marked()
+		}
+	}
+}
+
+// setAstray notes that the datagrams of a flow's client may reach other loops, also for the next process.
+func (d *datagrams) setAstray(f *datagramFlow) {
+	f.astray = true
+	f.port.address.astray.Add(1)
+	if f.kept {
+		d.record(f).Gram().SetSocket(0)
+	}
+}
 
 // askOtherLoops asks the other loops about message i of the batch. It reports false if that cannot be done.
 func (d *datagrams) askOtherLoops(p *datagramPort, name []byte, c *sys.Control, i int) bool {

@@ -80,8 +80,8 @@ func (e *core) noteStats(l *ledger.Ledger) {
 // loop. The newer one goes on, because what the client sends reaches that one: it has begun because the kernel gave the client
 // another socket, of a listener that was removed and added again, which does not know the older one.
 //
-// The sockets of such a listener are gone, and the kernel chooses among those that are left by their number. So it may give
-// the clients of the listener that has the address now to other loops than those of their flows.
+// The sockets of such a listener are gone, or are beside those of the one that has the address now, and the kernel chooses among those
+// that are left by their number. So it may give the clients of that listener to other loops than those of their flows.
 //
 // It is called before the loops run.
 func (e *core) findOlder() {
@@ -92,7 +92,7 @@ func (e *core) findOlder() {
 	newest := make(map[uint64]place) // by a hash, which is smaller
 	seed := maphash.MakeSeed()
 	held := e.holding.datagramSockets()
-	e.datagrams.regrouped = make(map[string]bool)
+	e.datagrams.regrouped = e.holding.regrouped()
 	for _, s := range e.streams.all {
 		for slot, r := range s.keep.ledger.All() {
 			c, ok := s.keep.clientOf(r)

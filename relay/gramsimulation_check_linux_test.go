@@ -2,6 +2,7 @@ package relay
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -12,9 +13,71 @@ func (s *gramSimulation) lookAtGrams() {
 	if s.core == nil || s.wrong != nil {
 		return
 	}
-	d := s.core.datagrams.all[0]
+	before, ports := s.groups.queued, fmt.Sprint(s.processes, s.relistens)
+	for _, d := range s.core.datagrams.all {
+		for _, p := range d.ports {
+			ports += fmt.Sprint(" ", p.fd, p.state)
+		}
+	}
+	present := s.present()
+	if ports != s.groups.ports {
+		s.groups.ports = ports
+		for i := range before {
+			s.groups.exempt[i] = s.groups.exempt[i] || before[i] || s.groups.queued[i]
+		}
+		for _, x := range s.unresolved {
+			if x.dir == up && !x.got && !x.lost && !x.crashed && !present[x.gramID] {
+				s.groups.exempt[x.client] = true
+			}
+		}
+	}
+	clients := make(map[gramClientAt]bool)
+	for _, d := range s.core.datagrams.all {
+		s.lookAtLoop(d, clients)
+	}
+	missing, left := int64(0), s.unresolved[:0]
+	for _, x := range s.unresolved {
+		if x.got || x.lost || x.crashed {
+			continue
+		}
+		left = append(left, x)
+		if !present[x.gramID] {
+			missing++
+		}
+	}
+	s.unresolved = left
+	if dropped, held := s.dropped()-s.counted, s.notSent(); missing != dropped+held && s.core.datagrams.strays.Load() == 0 {
+		s.fail("%d datagrams are missing, of which %d are held, and %d are counted as dropped since this process began\n%s", missing, held, dropped, s.describeGrams())
+	}
+	if taken := s.core.descriptors.taken(); taken < 0 {
+		s.fail("%d descriptors are taken", taken)
+	}
+}
+
+// gramClientAt is a client of a listener, at one address of it.
+type gramClientAt struct {
+	listener *Listener
+	name     string
+	local    netip.Addr
+}
+
+// clientOf returns the number of a flow's client.
+func (s *gramSimulation) clientOf(f *datagramFlow) byte {
+	if peer := f.Peer(); peer.Network == UDP {
+		return s.groups.clients[peer.AddrPort.String()]
+	}
+	return s.groups.clients[f.Peer().Path]
+}
+
+// lookAtLoop looks at a loop's flows. A client of a listener has one at the most.
+func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool) {
 	var kept int64
 	d.slab.Each(func(f *datagramFlow) {
+		c := gramClientAt{f.port.listener, string(f.clientName()), f.localAddr}
+		if clients[c] && !s.groups.exempt[s.clientOf(f)] {
+			s.fail("a client has two flows at one listener, the second one in slot %d of loop %d\n%s", f.slot, d.loop.Index, s.describeGrams())
+		}
+		clients[c] = true
 		if x := s.lifeOf(f.Value()); x != nil {
 			x.kept = f.kept
 			if n := f.moved[up].read + f.moved[down].read; n != x.moved {
@@ -51,26 +114,8 @@ func (s *gramSimulation) lookAtGrams() {
 	}
 	for _, p := range d.ports {
 		if p.state == portClosed && p.owned != len(p.flows) && s.kind.limit == 0 && !s.faulted {
-			s.fail("a port is closed, and of its %d flows %d have sockets of their own", len(p.flows), p.owned)
+			s.fail("a port is closed, and of its %d flows %d have sockets of their own\n%s", len(p.flows), p.owned, s.describeGrams())
 		}
-	}
-	present := s.present()
-	missing, left := int64(0), s.unresolved[:0]
-	for _, x := range s.unresolved {
-		if x.got || x.lost || x.crashed {
-			continue
-		}
-		left = append(left, x)
-		if !present[x.gramID] {
-			missing++
-		}
-	}
-	s.unresolved = left
-	if dropped, held := s.dropped()-s.counted, s.notSent(); missing != dropped+held && d.share.strays.Load() == 0 {
-		s.fail("%d datagrams are missing, of which %d are held, and %d are counted as dropped since this process began, %v\n%s", missing, held, dropped, d.stats.Dropped, s.describeGrams())
-	}
-	if taken := s.core.descriptors.taken(); taken < 0 {
-		s.fail("%d descriptors are taken", taken)
 	}
 }
 
@@ -79,7 +124,7 @@ func (s *gramSimulation) settleGrams() {
 	s.process.Fault = nil
 	s.process.DieAfter(0)
 	s.keeper.fails = 0
-	for turns, still := 0, 0; still < 3 && s.wrong == nil; turns++ {
+	for turns, still := 0, 0; (still < 3 || still < 20 && s.core.datagrams.strays.Load() > 0) && s.wrong == nil; turns++ {
 		if turns > 5000 {
 			s.fail("there is no end\n%s", s.describeGrams())
 			return
@@ -106,7 +151,16 @@ func (s *gramSimulation) settleGrams() {
 	if s.wrong != nil {
 		return
 	}
-	d := s.core.datagrams.all[0]
+	if n := s.core.datagrams.strays.Load(); n != 0 {
+		s.fail("%d datagrams go from loop to loop, and nothing happens any more\n%s", n, s.describeGrams())
+	}
+	for _, d := range s.core.datagrams.all {
+		s.settled(d)
+	}
+}
+
+// settled checks what must be true of a loop when nothing is under way any more.
+func (s *gramSimulation) settled(d *datagrams) {
 	d.slab.Each(func(f *datagramFlow) {
 		for _, fd := range []int32{f.fd, f.own} {
 			if fd >= 0 && sys.Readable(s.process, int(fd)) {
@@ -126,7 +180,11 @@ func (s *gramSimulation) settleGrams() {
 
 // progressOfGrams changes when something happens.
 func (s *gramSimulation) progressOfGrams() string {
-	return fmt.Sprint(s.received, len(s.flows), s.world.PacketsInFlight(), s.notSent(), s.core.datagrams.flows.Load(), s.dropped(), s.core.datagrams.all[0].stats.Received)
+	received := int64(0)
+	for _, d := range s.core.datagrams.all {
+		received += d.stats.Received
+	}
+	return fmt.Sprint(received, s.received, len(s.flows), s.world.PacketsInFlight(), s.notSent(), s.core.datagrams.flows.Load(), s.core.datagrams.strays.Load(), s.dropped())
 }
 
 // checkGrams lets all flows time out and checks what must be true then.
@@ -144,20 +202,51 @@ func (s *gramSimulation) checkGrams() {
 			s.fail("flow %d of %s has %d records, kept %v, lost %v\n%s", f.number, f.client, f.records, f.kept, f.lost, s.describeGrams())
 		}
 	}
-	d := s.core.datagrams.all[0]
-	st := d.loopStats
-	s.restoredAll = st.Restored
 	held := make(map[holdKind]int)
 	for key := range s.keeper.held {
 		held[kindOf(key)]++
 	}
-	total := s.dropped()
-	ended := int64(0)
-	for _, n := range st.Ended {
-		ended += n
+	var sum gramSum
+	for _, d := range s.core.datagrams.all {
+		s.checkGramLoop(d, &sum)
 	}
+	s.restoredAll = sum.restored
+	loops := len(s.core.loops)
 	switch {
-	case s.core.datagrams.flows.Load() != 0 || d.slab.Live != 0:
+	case s.core.datagrams.flows.Load() != 0:
+		s.fail("%d flows are left", s.core.datagrams.flows.Load())
+	case s.deaths == 0 && sum.received != sum.sent+s.dropped():
+		s.fail("%d datagrams received, %d sent, %d dropped", sum.received, sum.sent, s.dropped())
+	case s.deaths == 0 && sum.read != sum.written+sum.dropped:
+		s.fail("%d bytes read, %d written, %d dropped", sum.read, sum.written, sum.dropped)
+	case sum.accepted != sum.ended:
+		s.fail("%d flows were accepted, and %d have ended", sum.accepted, sum.ended)
+	case held[holdFlow] != 0 || held[holdListener] != sum.ports || sum.ports == 0 || held[holdLedger] != loops:
+		s.fail("by kind, this is held at the end: %v; there are %d ports", held, sum.ports)
+	case s.core.datagrams.own.Load() != 0:
+		s.fail("%d flows have a socket of their own at the end", s.core.datagrams.own.Load())
+	}
+	// An epoll instance and an eventfd for each loop, and the listener's sockets, of which there may be more if a process has died
+	// that closed one.
+	if open := s.process.Open(); open != 2*loops+sum.ports {
+		s.fail("%d descriptors are open at the end, and there are %d loops and %d ports", open, loops, sum.ports)
+	}
+	if taken, promised := s.core.descriptors.taken()-sum.ahead, s.core.descriptors.promised(); taken != 0 || promised != sum.ahead {
+		s.fail("%d descriptors are taken, and %d promised, at the end; %d ahead", taken, promised, sum.ahead)
+	}
+}
+
+// gramSum is what loops have counted together.
+type gramSum struct {
+	accepted, ended, restored, received, sent, read, written, dropped, ahead int64
+	ports                                                                    int
+}
+
+// checkGramLoop checks what must be true of a loop at the end.
+func (s *gramSimulation) checkGramLoop(d *datagrams, sum *gramSum) {
+	st := d.loopStats
+	switch {
+	case d.slab.Live != 0:
 		s.fail("%d flows are left", d.slab.Live)
 	case st.Kept != 0:
 		s.fail("%d flows are kept at the end", st.Kept)
@@ -165,33 +254,26 @@ func (s *gramSimulation) checkGrams() {
 		s.fail("%d bytes are held at the end", d.stats.BytesHeld)
 	case d.stats.Resting != 0 || d.rests.len() != 0:
 		s.fail("%d sockets rest at the end, and %d are counted", d.rests.len(), d.stats.Resting)
-	case s.deaths == 0 && d.stats.Received != d.stats.Sent+total:
-		s.fail("%d datagrams received, %d sent, %d dropped", d.stats.Received, d.stats.Sent, total)
-	case s.deaths == 0 && st.BytesRead != st.BytesWritten+st.BytesDropped:
-		s.fail("%d bytes read, %d written, %d dropped", st.BytesRead, st.BytesWritten, st.BytesDropped)
-	case st.Accepted != ended:
-		s.fail("%d flows were accepted, and %d have ended", st.Accepted, ended)
-	case held[holdFlow] != 0 || held[holdListener] != len(d.ports) || len(d.ports) == 0 || held[holdLedger] != 1:
-		s.fail("by kind, this is held at the end: %v", held)
-	case s.core.datagrams.own.Load() != 0:
-		s.fail("%d flows have a socket of their own at the end", s.core.datagrams.own.Load())
 	}
 	for slot := range d.keep.ledger.All() {
 		s.fail("slot %d has a record at the end", slot)
 	}
-	// An epoll instance, an eventfd, and the listener's sockets, of which there may be two if a process has died that closed one.
-	if open := s.process.Open(); open != 2+len(d.ports) {
-		s.fail("%d descriptors are open at the end", open)
+	sum.accepted += st.Accepted
+	for _, n := range st.Ended {
+		sum.ended += n
 	}
-	if taken, promised := s.core.descriptors.taken()-d.descriptors.ahead, s.core.descriptors.promised(); taken != 0 || promised != d.descriptors.ahead {
-		s.fail("%d descriptors are taken, and %d promised, at the end; %d ahead", taken, promised, d.descriptors.ahead)
-	}
+	sum.restored += st.Restored
+	sum.received, sum.sent = sum.received+d.stats.Received, sum.sent+d.stats.Sent
+	sum.read, sum.written, sum.dropped = sum.read+st.BytesRead, sum.written+st.BytesWritten, sum.dropped+st.BytesDropped
+	sum.ahead += d.descriptors.ahead
+	sum.ports += len(d.ports)
 }
 
 func (s *gramSimulation) finish() {
 	if s.core != nil {
 		s.drop()
 	}
+	s.takeBack()
 	s.keeper.closeDropped()
 	for _, x := range s.keeper.held {
 		for _, fd := range x.FDs {
@@ -205,19 +287,28 @@ func (s *gramSimulation) describeGrams() (text string) {
 	if s.core == nil {
 		return ""
 	}
-	d := s.core.datagrams.all[0]
 	text = fmt.Sprintf("%+v, %d deaths, %d upgrades, time %v, the loop waits until %v\n", s.kind, s.deaths, s.upgrades, s.world.Elapsed(), s.process.WaitsUntil())
+	for _, d := range s.core.datagrams.all {
+		text += s.describeGramLoop(d)
+	}
+	for _, x := range s.unresolved {
+		if !x.got && !x.lost && !x.crashed {
+			if text += fmt.Sprintf("unresolved: %v, %d bytes, in a queue %v\n", x.gramID, x.size, s.present()[x.gramID]); len(text) > 4000 {
+				return text + "and others\n"
+			}
+		}
+	}
+	return text
+}
+
+func (s *gramSimulation) describeGramLoop(d *datagrams) (text string) {
+	text = fmt.Sprintf("loop %d: dropped %v\n", d.loop.Index, d.stats.Dropped)
 	d.slab.Each(func(f *datagramFlow) {
 		text += fmt.Sprintf("slot %d, flow %v: socket %d, own %d, kept %v, moved %+v, held %d, pending %d, blocked %v, events %#x, poll %#x\n", f.slot, f.Value(), f.fd, f.own, f.kept, f.moved, heldBytes(f.held),
 			f.pending, f.blocked, f.events(), s.process.Poll(int(f.fd), sys.PollIn|sys.PollOut))
 	})
 	for _, p := range d.ports {
 		text += fmt.Sprintf("port: socket %d, state %d, %d flows, blocked %v, poll %#x\n", p.fd, p.state, len(p.flows)+len(p.paths), p.out.blocked, s.process.Poll(p.fd, sys.PollIn|sys.PollOut))
-	}
-	for _, x := range s.unresolved {
-		if !x.got && !x.lost && !x.crashed {
-			text += fmt.Sprintf("unresolved: %v, %d bytes, in a queue %v\n", x.gramID, x.size, s.present()[x.gramID])
-		}
 	}
 	return text
 }

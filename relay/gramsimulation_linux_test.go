@@ -37,16 +37,22 @@ type gramSimulation struct {
 	recount     bool        // one has
 	refused     bool        // an upstream has been away
 	faulted     bool        // calls have failed
+	strayed     bool        // loops have asked others about a datagram, which may overtake the one behind it
 	relistens   int
 	in          *sys.Vector
 	out         *sys.Vector
 	restoredAll int64
+	lent        [][2][][]byte
+	seen        gramSeen
+	groups      gramGroups
 	received    int64
 }
 
 // gramWorld is what differs between worlds.
 type gramWorld struct {
-	network   int // 0: IPv4, 1: any IPv4 address, 2: IPv6, 3: Unix
+	network   int  // 0: IPv4, 1: any IPv4 address, 2: IPv6, 3: Unix
+	loops     int  // 0: one
+	changes   bool // the next process has another number of them
 	slow      bool
 	phase     time.Duration // of the clock
 	joins     bool
@@ -96,6 +102,14 @@ type gramHeard struct {
 	name     string
 }
 
+// gramGroups tells which clients may have two flows at a listener: those of whom datagrams were in the queue of one of its sockets, or
+// went from loop to loop, when the number of these sockets has changed.
+type gramGroups struct {
+	queued, exempt [256]bool // by client
+	clients        map[string]byte
+	ports          string
+}
+
 // gramEnd is a client or an upstream.
 type gramEnd struct {
 	fd   int
@@ -119,18 +133,18 @@ func newGramSimulation(kind gramWorld) *gramSimulation {
 	s := &gramSimulation{
 		simulation: &simulation{world: simkernel.New()},
 		kind:       kind,
+		groups:     gramGroups{clients: make(map[string]byte)},
 		sent:       make(map[gramID]*gramSent), order: make(map[gramVia]uint32),
-		in: sys.NewVector(8, 8, sys.Unix), out: sys.NewVector(1, 1, sys.Unix),
+		in: sys.NewVector(1, 1, sys.Unix), out: sys.NewVector(1, 1, sys.Unix),
 	}
+	s.seen.init()
 	w := s.world
 	w.Sleep(kind.phase)
 	w.Slow, w.Joins, w.GramBufferMost, w.Lost = kind.slow, kind.joins, kind.bufferMax, s.worldLost
 	if kind.bufferMax > 0 {
 		w.GramSendBuffer, w.GramReceiveBuffer = 2*kind.bufferMax, 2*kind.bufferMax
 	}
-	for i := range 8 {
-		s.in.SetBuf(i, make([]byte, 1<<16))
-	}
+	s.in.SetBuf(0, s.buffer(1<<16))
 	s.peers = w.NewProcess()
 	s.keeper = &simHolder{s: s.simulation, process: w.NewProcess(), held: make(map[holdKey]hold.Held)}
 	at := [...][3]string{
@@ -192,23 +206,30 @@ func (s *gramSimulation) peer(at *Addr) *gramEnd {
 	return &gramEnd{fd: fd, name: name}
 }
 
-func (s *gramSimulation) upstreamComes(i int) {
-	if s.upstreams[i] == nil {
-		s.upstreams[i] = s.peer(&s.to[i])
-	}
-}
-
-func (s *gramSimulation) upstreamGoes(i int) {
+func (s *gramSimulation) upstreamComes(i int) bool {
 	if s.upstreams[i] != nil {
-		s.peers.Close(s.upstreams[i].fd)
-		s.upstreams[i], s.refused = nil, true
+		return false
 	}
+	s.upstreams[i] = s.peer(&s.to[i])
+	return true
 }
 
-func (s *gramSimulation) connect() {
-	if len(s.clients) < gramPeersMax {
-		s.clients = append(s.clients, s.peer(nil))
+func (s *gramSimulation) upstreamGoes(i int) bool {
+	if s.upstreams[i] == nil {
+		return false
 	}
+	s.peers.Close(s.upstreams[i].fd)
+	s.upstreams[i], s.refused = nil, true
+	return true
+}
+
+func (s *gramSimulation) connect() bool {
+	if len(s.clients) >= gramPeersMax {
+		return false
+	}
+	s.clients = append(s.clients, s.peer(nil))
+	s.groups.clients[s.clients[len(s.clients)-1].name] = byte(len(s.clients) - 1)
+	return true
 }
 
 // clientGoes closes a client's socket; the client begins again with another.
@@ -217,6 +238,7 @@ func (s *gramSimulation) clientGoes(i int) {
 	s.peers.Close(c.fd)
 	next := s.peer(nil)
 	c.fd, c.name = next.fd, next.name
+	s.groups.clients[c.name] = byte(i)
 }
 
 // begin starts a process, which restores what the one before has left.
@@ -236,10 +258,32 @@ func (s *gramSimulation) begin() {
 
 // dropped is how many datagrams the engine has dropped by its own count.
 func (s *gramSimulation) dropped() (n int64) {
-	for _, m := range s.core.datagrams.all[0].stats.Dropped {
-		n += m
+	for _, d := range s.core.datagrams.all {
+		for _, m := range d.stats.Dropped {
+			n += m
+		}
 	}
 	return n
+}
+
+// gramLoopMemory is the memory into which loops receive. Making it anew for each process took two fifths of the time.
+var gramLoopMemory = sync.Pool{New: func() any { return [2][][]byte{dgramBuffers(), dgramBuffers()} }}
+
+// lend gives a loop what it would make when its first port comes, and when that has its first reply.
+func (s *gramSimulation) lend(d *datagrams) {
+	m := gramLoopMemory.Get().([2][][]byte)
+	s.lent = append(s.lent, m)
+	d.prepareWith(m[0])
+	r := newReplyMemory(s.family(), m[1])
+	*d.memoryOf(s.family()) = []replyMemory{r}
+}
+
+// takeBack takes it back from a process that has ended.
+func (s *gramSimulation) takeBack() {
+	for _, m := range s.lent {
+		gramLoopMemory.Put(m)
+	}
+	s.lent = nil
 }
 
 func (s *gramSimulation) start() {
@@ -248,12 +292,21 @@ func (s *gramSimulation) start() {
 		keep.After = simAfter
 	}
 	s.world.Limit = cmp.Or(s.kind.limit, 1<<16)
-	c, err := newCore(Config{Loops: 1, Keep: keep, MaxDatagramFlows: s.kind.maxFlows, NoGSO: s.kind.noGSO, NoGRO: s.kind.noGRO}, s.process)
+	s.processes++
+	loops := max(1, s.kind.loops)
+	if s.kind.changes && s.processes%2 == 0 {
+		loops = loops%3 + 1
+	}
+	c, err := newCore(Config{Loops: loops, Keep: keep, MaxDatagramFlows: s.kind.maxFlows, NoGSO: s.kind.noGSO, NoGRO: s.kind.noGRO}, s.process)
 	if err != nil {
 		s.fail("new engine: %v", err)
 		return
 	}
 	s.core, s.listener = c, nil
+	s.takeBack()
+	for _, d := range c.datagrams.all {
+		s.lend(d)
+	}
 	s.process.DieAfter(s.diesNext)
 	s.diesNext = 0
 	c.streams.pipes.Keep()
@@ -283,10 +336,10 @@ func (s *gramSimulation) listens() (err error) {
 }
 
 // closeListener closes the listener. Its flows go on, if they can.
-func (s *gramSimulation) closeListener() {
+func (s *gramSimulation) closeListener() bool {
 	l := s.listener
 	if l == nil {
-		return
+		return false
 	}
 	var wg sync.WaitGroup // nobody waits for it
 	s.listener = nil
@@ -295,6 +348,7 @@ func (s *gramSimulation) closeListener() {
 		delete(s.core.listeners, l)
 		l.stop(stopClosed, &wg)
 	})
+	return true
 }
 
 // alive is lives, and has the next process begin if this one has died.
@@ -308,9 +362,11 @@ func (s *gramSimulation) alive(do func()) {
 func (s *gramSimulation) lives(do func()) (lives bool) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			if _, ok := cause.(simkernel.Died); !ok {
+			died, ok := cause.(simkernel.Died)
+			if !ok {
 				panic(cause)
 			}
+			s.seen.deaths[died.Call]++
 			s.died()
 			lives = false
 		}
@@ -328,13 +384,14 @@ func (s *gramSimulation) died() {
 			f.kept = false
 		}
 	}
-	if s.core != nil && len(s.core.datagrams.all) > 0 {
-		d := s.core.datagrams.all[0]
-		d.slab.Each(func(f *datagramFlow) {
-			if x := s.lifeOf(f.Value()); x != nil {
-				x.kept = f.kept && d.record(f).Generation() == f.gen
-			}
-		})
+	if s.core != nil {
+		for _, d := range s.core.datagrams.all {
+			d.slab.Each(func(f *datagramFlow) {
+				if x := s.lifeOf(f.Value()); x != nil {
+					x.kept = f.kept && d.record(f).Generation() == f.gen
+				}
+			})
+		}
 	}
 	for _, f := range s.flows {
 		f.lost = f.lost || f.records == 0 && !f.kept
@@ -349,9 +406,15 @@ func (s *gramSimulation) died() {
 // present returns the datagrams that are in flight or in a queue.
 func (s *gramSimulation) present() map[gramID]bool {
 	all := make(map[gramID]bool)
-	s.world.Datagrams(func(b []byte) {
-		if len(b) >= gramHead {
-			all[idOf(b)] = true
+	s.groups.queued = [256]bool{}
+	s.world.Datagrams(func(b []byte, queued bool) {
+		if len(b) < gramHead {
+			return
+		}
+		id := idOf(b)
+		all[id] = true
+		if queued && id.dir == up {
+			s.groups.queued[id.client] = true
 		}
 	})
 	return all
@@ -391,6 +454,7 @@ func (s *gramSimulation) done(r *Record) {
 	if f.records++; f.records > 1 {
 		s.fail("flow %d has %d records", f.number, f.records)
 	}
+	s.seen.causes[r.Cause]++
 	if !s.explainsGram(f, r.Cause) {
 		s.fail("flow %d ends with %s, %v, which nothing explains\n%s", f.number, r.Cause, r.Err, s.describeGrams())
 	}
@@ -521,27 +585,33 @@ func (s *gramSimulation) clientSends(i, size, count, less int, run bool, tos uin
 	s.sendGrams(s.clients[i], byte(i), up, s.relayName(i), size, count, less, run, tos)
 }
 
-func (s *gramSimulation) upstreamAnswers(i, size, count, less int, run bool, tos uint8) {
+func (s *gramSimulation) upstreamAnswers(i, size, count, less int, run bool, tos uint8) bool {
 	h := s.heard[i%len(s.heard)]
-	if p := s.upstreams[h.upstream]; p != nil {
+	p := s.upstreams[h.upstream]
+	if p != nil {
 		s.sendGrams(p, h.client, down, []byte(h.name), size, count, less, run, tos)
 	}
+	return p != nil
 }
 
-func (s *gramSimulation) clientReads(i, n int) {
+func (s *gramSimulation) clientReads(i, n int) bool {
+	before := s.received
 	for range n {
 		if !s.readGram(s.clients[i], i, down) {
-			return
+			break
 		}
 	}
+	return s.received > before
 }
 
-func (s *gramSimulation) upstreamReads(i, n int) {
+func (s *gramSimulation) upstreamReads(i, n int) bool {
+	before := s.received
 	for range n {
 		if p := s.upstreams[i]; p == nil || !s.readGram(p, i, up) {
-			return
+			break
 		}
 	}
+	return s.received > before
 }
 
 // readGram has a peer read one message, and checks it. i is the number of the client or upstream.
@@ -588,7 +658,7 @@ func (s *gramSimulation) arrived(b []byte, i int, dir byte, from string, tos uin
 			s.fail("client %d has got a reply from %x, and writes to %x", i, from, want)
 		}
 	}
-	if last, ok := s.order[via]; ok && x.n <= last {
+	if last, ok := s.order[via]; ok && x.n <= last && !(s.strayed && dir == up) {
 		s.fail("datagram %v has arrived after number %d", x.gramID, last)
 	}
 	s.order[via] = x.n
@@ -609,13 +679,22 @@ func (s *gramSimulation) arrived(b []byte, i int, dir byte, from string, tos uin
 	}
 }
 
-// turn is one turn of the loop. Who has no listener tries to listen again.
+// turn is one turn of each loop.
 func (s *gramSimulation) turn() {
+	for i := range s.core.loops {
+		s.turnLoop(i)
+	}
+}
+
+// turnLoop is one turn of a loop. Who has no listener tries to listen again.
+func (s *gramSimulation) turnLoop(i int) {
 	s.alive(func() {
-		s.stepper.Turn(s.core.loops[0])
-		if n := len(s.core.datagrams.all[0].noting); n > 0 {
+		i %= len(s.core.loops)
+		s.stepper.Turn(s.core.loops[i])
+		if n := len(s.core.datagrams.all[i].noting); n > 0 {
 			s.fail("%d flows are not noted at the end of a turn", n)
 		}
+		s.strayed = s.strayed || s.core.datagrams.strays.Load() > 0
 	})
 	if s.listener == nil && s.wrong == nil {
 		s.alive(func() {
@@ -625,6 +704,7 @@ func (s *gramSimulation) turn() {
 		})
 	}
 	s.lookAtGrams()
+	s.mark()
 }
 
 func (s *gramSimulation) kill() {
@@ -633,7 +713,7 @@ func (s *gramSimulation) kill() {
 }
 
 // upgrade hands over to a next process.
-func (s *gramSimulation) upgrade() {
+func (s *gramSimulation) upgrade() bool {
 	lives := s.lives(func() {
 		if err := (&Engine{s.core}).HandOver(simContext); err != nil && !errors.Is(err, errSimHolder) {
 			s.fail("hand over: %v", err)
@@ -641,7 +721,7 @@ func (s *gramSimulation) upgrade() {
 	})
 	if lives {
 		if s.core.state != closed {
-			return // the holder has failed
+			return false // the holder has failed
 		}
 		s.upgrades++
 		for _, f := range s.flows {
@@ -651,23 +731,25 @@ func (s *gramSimulation) upgrade() {
 		s.drop()
 	}
 	s.begin()
+	return lives
 }
 
 // notSent counts the datagrams that flows hold for upstreams, and those that wait for the listener's socket.
 func (s *gramSimulation) notSent() (n int64) {
-	d := s.core.datagrams.all[0]
-	d.slab.Each(func(f *datagramFlow) {
-		for rest := f.held; len(rest) > 0; {
-			var b []byte
-			var seg int
-			b, seg, _, rest = cutHeld(rest)
-			n += int64(segment.Count(len(b), seg))
-		}
-	})
-	for _, p := range d.ports {
-		for i := p.out.at; i < p.out.n; i++ {
-			if it := &p.out.items[i]; it.f != nil {
-				n += int64(it.count)
+	for _, d := range s.core.datagrams.all {
+		d.slab.Each(func(f *datagramFlow) {
+			for rest := f.held; len(rest) > 0; {
+				var b []byte
+				var seg int
+				b, seg, _, rest = cutHeld(rest)
+				n += int64(segment.Count(len(b), seg))
+			}
+		})
+		for _, p := range d.ports {
+			for i := p.out.at; i < p.out.n; i++ {
+				if it := &p.out.items[i]; it.f != nil {
+					n += int64(it.count)
+				}
 			}
 		}
 	}

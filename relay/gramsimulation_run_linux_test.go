@@ -88,6 +88,7 @@ func drawGramSchedule(seed uint64) (x gramSchedule) {
 		x.kind.limit = 30 + r.IntN(20)
 	}
 	x.kind.phase = time.Duration(r.Int64N(int64(time.Minute)))
+	x.kind.loops, x.kind.changes = [...]int{0, 0, 2, 3}[r.IntN(4)], some(3)
 	sum := 0
 	for _, w := range gramWeights {
 		sum += w
@@ -112,6 +113,13 @@ var gramLengths = [...]int{gramHead, 13, 20, 100, 500, 1200, 1400, 1472, 3000}
 
 // do does a step.
 func (s *gramSimulation) do(x gramStep) {
+	if s.does(x) {
+		s.seen.steps[x.kind]++
+	}
+}
+
+// does reports whether there was something to do.
+func (s *gramSimulation) does(x gramStep) bool {
 	size, count := gramLengths[x.b%len(gramLengths)], 1
 	if x.b>>4%3 == 0 {
 		count = 1 + x.b>>6%12
@@ -129,40 +137,40 @@ func (s *gramSimulation) do(x gramStep) {
 	switch x.kind {
 	case gramTurn:
 		for range 1 + x.a%3 {
-			s.turn()
+			s.turnLoop(x.b)
 		}
 	case gramConnect:
-		s.connect()
+		return s.connect()
 	case gramSend:
 		if len(s.clients) > 0 {
 			s.clientSends(x.a%len(s.clients), size, count, less, run, tos)
 		}
 	case gramAnswer:
-		if len(s.heard) > 0 {
-			s.upstreamAnswers(len(s.heard)-1-x.a%min(len(s.heard), 4), size, count, less, run, tos)
-		}
+		return len(s.heard) > 0 && s.upstreamAnswers(len(s.heard)-1-x.a%min(len(s.heard), 4), size, count, less, run, tos)
 	case gramClientRead:
-		if len(s.clients) > 0 {
-			s.clientReads(x.a%len(s.clients), 1+x.b%20)
-		}
+		return len(s.clients) > 0 && s.clientReads(x.a%len(s.clients), 1+x.b%20)
 	case gramUpstreamRead:
-		s.upstreamReads(x.a%2, 1+x.b%30)
+		return s.upstreamReads(x.a%2, 1+x.b%30)
 	case gramDeliver:
+		some := s.world.PacketsInFlight() > 0
 		for range 1 + x.b%10 {
 			if n := s.world.PacketsInFlight(); n > 0 {
 				s.world.DeliverPacket(x.a % n)
 			}
 		}
+		return some
 	case gramLose:
-		if n := s.world.PacketsInFlight(); n > 0 {
+		n := s.world.PacketsInFlight()
+		if n > 0 {
 			s.world.LosePacket(x.a % n)
 		}
+		return n > 0
 	case gramSleep:
 		s.world.Sleep(time.Duration(1+x.a%2000) * time.Millisecond)
 	case gramUpstreamGoes:
-		s.upstreamGoes(x.a % 2)
+		return s.upstreamGoes(x.a % 2)
 	case gramUpstreamComes:
-		s.upstreamComes(x.a % 2)
+		return s.upstreamComes(x.a % 2)
 	case gramClientGoes:
 		if len(s.clients) > 0 {
 			s.clientGoes(x.a % len(s.clients))
@@ -175,9 +183,9 @@ func (s *gramSimulation) do(x gramStep) {
 	case gramKill:
 		s.kill()
 	case gramUpgrade:
-		s.upgrade()
+		return s.upgrade()
 	case gramFault:
-		s.process.Fault, s.faulted = gramFaults(x.a, x.b), true
+		s.process.Fault, s.faulted = s.seen.counted(gramFaults(x.a, x.b)), true
 	case gramHeal:
 		s.process.Fault = nil
 	case gramHolderFails:
@@ -185,8 +193,9 @@ func (s *gramSimulation) do(x gramStep) {
 	case gramSettle:
 		s.settleGrams()
 	case gramRelisten:
-		s.closeListener()
+		return s.closeListener()
 	}
+	return true
 }
 
 // gramFaults are calls about datagrams that fail, or move less than they could.
@@ -213,6 +222,15 @@ func gramFaults(kind, every int) func(simkernel.Call, int) (int, sys.Errno) {
 		}
 		return most, 0
 	}
+}
+
+// gramFaultsWanted are the calls that must have failed in many schedules, and how.
+func gramFaultsWanted() (all []string) {
+	for _, e := range [...]sys.Errno{sys.EAGAIN, sys.EINTR, sys.ENOBUFS, sys.EPERM, sys.EMSGSIZE, sys.EIO, sys.EINVAL} {
+		all = append(all, faultName("send-batch", e), faultName("send", e))
+	}
+	return append(all, faultName("send-batch", 0), faultName("recv-batch", 0), faultName("recv-batch", sys.EINTR), faultName("recv-batch", sys.ENOMEM), faultName("epoll-wait", sys.EINTR),
+		faultName("datagram", sys.EMFILE))
 }
 
 // run runs a schedule. An error says what was wrong, and after how many steps.
@@ -260,11 +278,39 @@ func (x *gramSchedule) shrink(wrong error) {
 
 func (x gramSchedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%+v:", x.kind)
-	for _, step := range x.steps {
-		b.WriteString(" " + step.String())
+	for _, o := range x.kind.options() {
+		if n := o.get(); n != 0 {
+			fmt.Fprintf(&b, "%s %d, ", o.name, n)
+		}
 	}
-	return b.String()
+	text := strings.TrimSuffix(b.String(), ", ") + ":"
+	for _, step := range x.steps {
+		text += " " + step.String()
+	}
+	return text
+}
+
+// options are those of a schedule that are not 0.
+func (x *gramWorld) options() []simOption {
+	c := &x.config
+	return []simOption{
+		numberOption("network", &x.network), flagOption("slow", &x.slow), numberOption("phase", &x.phase), flagOption("joins", &x.joins), numberOption("bufferMax", &x.bufferMax),
+		numberOption("after", &x.after), numberOption("maxFlows", &x.maxFlows), numberOption("limit", &x.limit), flagOption("noGSO", &x.noGSO), flagOption("noGRO", &x.noGRO),
+		numberOption("loops", &x.loops), flagOption("changes", &x.changes), numberOption("tos", &c.TOS), numberOption("onUnreachable", &c.OnUnreachable), numberOption("replies", &c.Replies),
+		numberOption("amplification", &c.Amplification), flagOption("amplificationAlways", &c.AmplificationAlways),
+	}
+}
+
+// parseGramSchedule is the opposite of [gramSchedule.String].
+func parseGramSchedule(text string) (x gramSchedule, err error) {
+	settings, steps, _ := strings.Cut(text, ":")
+	if settings != "" {
+		err = parseOptions(x.kind.options(), strings.Split(settings, ", "))
+	}
+	if err == nil {
+		err = parseSteps(steps, gramNames[:], func(kind, a, b int) { x.steps = append(x.steps, gramStep{gramDo(kind), a, b}) })
+	}
+	return x, err
 }
 
 func (x *gramSchedule) report(seed uint64, at int, s *gramSimulation) string {
@@ -279,6 +325,16 @@ func (x *gramSchedule) report(seed uint64, at int, s *gramSimulation) string {
 
 // TestSimulateDatagrams is TestSimulate for flows of datagrams.
 func TestSimulateDatagrams(t *testing.T) {
+	if *simulateText != "" {
+		x, err := parseGramSchedule(*simulateText)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at, s := x.run(); s.wrong != nil {
+			t.Errorf("step %d: %v", at, s.wrong)
+		}
+		return
+	}
 	if *simulateSeed != 0 {
 		x := drawGramSchedule(*simulateSeed)
 		if at, s := x.run(); s.wrong != nil {
@@ -287,7 +343,7 @@ func TestSimulateDatagrams(t *testing.T) {
 		return
 	}
 	if *simulateFor == 0 {
-		n := 400
+		n := gramSeedsEnough
 		if testnet.RaceEnabled {
 			n = 80
 		}
@@ -303,6 +359,9 @@ func TestSimulateDatagrams(t *testing.T) {
 func simulateGramSeeds(t *testing.T, first uint64, n int) {
 	var done, flows, deaths, upgrades, delivered, restored atomic.Int64
 	var failed atomic.Bool
+	var seenLock sync.Mutex
+	var seen gramSeen
+	seen.init()
 	began := time.Now()
 	var all sync.WaitGroup
 	var next atomic.Int64
@@ -327,6 +386,9 @@ func simulateGramSeeds(t *testing.T, first uint64, n int) {
 				upgrades.Add(int64(s.upgrades))
 				delivered.Add(s.received)
 				restored.Add(s.restoredAll)
+				seenLock.Lock()
+				seen.add(&s.seen)
+				seenLock.Unlock()
 			}
 		})
 	}
@@ -336,6 +398,12 @@ func simulateGramSeeds(t *testing.T, first uint64, n int) {
 		deaths.Load(), upgrades.Load(), restored.Load())
 	if delivered.Load() == 0 || restored.Load() == 0 || upgrades.Load() == 0 {
 		t.Error("the schedules do not say much")
+	}
+	t.Log(&seen)
+	if n >= gramSeedsEnough && !failed.Load() {
+		for _, what := range seen.missing() {
+			t.Errorf("%s: it has not happened", what)
+		}
 	}
 }
 
@@ -354,18 +422,23 @@ func TestSimulateDatagramsAgain(t *testing.T) {
 	}
 }
 
-// gramSeedsThatFound are of schedules that found something, with what that was.
-var gramSeedsThatFound = map[uint64]string{
-	17:  "sockets that flows had left for their next upstream were handed over under the key 0, all of them",
-	31:  "a restored flow that had carried something last in the first 16 ms of the first process never timed out",
-	480: "a process that died while it closed a Unix listener left a socket that was shut down, and the next one listened on it",
+// gramsThatFound are schedules that found something, with the fewest steps, and what that was.
+var gramsThatFound = map[string]string{
+	"network 2, slow 1, phase 27706891352, joins 1: {connect 567 619} {connect 336 91} {send 542 26} {upstreamGoes 329 921} {clientGoes 1006 878} {send 93 12} {connect 735 49} {send 509 973} {send 345 174} {settle 142 496} {upgrade 865 33}":                                                                                                                      "sockets that flows had left for their next upstream were handed over under the key 0, all of them",
+	"slow 1, phase 3639329889, limit 37, noGSO 1, noGRO 1, tos 1, onUnreachable 2, amplification 1: {connect 0 0} {connect 0 0} {send 877 620} {deliver 768 708} {turn 227 755} {sleep 1021 341} {send 770 676} {deliver 80 705} {turn 222 79} {die 963 1000} {send 91 442} {turn 413 517}":                                                                           "a restored flow that had carried something last in the first 16 ms of the first process never timed out",
+	"network 3, slow 1, phase 25185271533, joins 1, bufferMax 5287, after 1, tos 2, replies 1: {connect 540 585} {send 341 825} {turn 386 609} {upstreamRead 156 347} {die 38 97} {turn 550 537} {turn 68 746} {turn 386 481} {answer 778 900} {turn 337 650} {send 74 858} {turn 328 182} {upstreamRead 277 693} {relisten 973 438} {answer 534 230} {turn 911 869}": "a process that died while it closed a Unix listener left a socket that was shut down, and the next one listened on it",
+	"phase 34137497102, joins 1, bufferMax 16889, after 1, tos 1: {connect 518 788} {send 887 563} {turn 766 241} {upstreamRead 342 735} {answer 807 723} {relisten 607 728} {turn 757 134} {send 972 174}":                                                                                                                                                           "a flow whose client was verified while the port closed got no socket of its own, since it was neither among those that were nor among those that were not",
+	"network 1, slow 1, phase 47431953621, after 1, loops 2, changes 1, tos 2, onUnreachable 2, replies 2: {connect 0 0} {upgrade 610 426} {relisten 11 409} {send 620 897} {settle 164 952} {send 792 53} {upgrade 936 286}":                                                                                                                                         "clients of a listener whose address had another one before, with flows that had gone on, had a second flow on another loop in the next process",
 }
 
-func TestGramSeedsThatFound(t *testing.T) {
-	for seed, what := range gramSeedsThatFound {
-		x := drawGramSchedule(seed)
+func TestGramsThatFound(t *testing.T) {
+	for text, what := range gramsThatFound {
+		x, err := parseGramSchedule(text)
+		if err != nil || x.String() != text {
+			t.Fatalf("%s is read as %s: %v", text, x, err)
+		}
 		if at, s := x.run(); s.wrong != nil {
-			t.Errorf("seed %d, which has found before: %s; step %d: %v", seed, what, at, s.wrong)
+			t.Errorf("this has found before: %s; step %d: %v\n%s", what, at, s.wrong, text)
 		}
 	}
 }

@@ -112,6 +112,20 @@ func (h *holding) datagramSockets() map[uint64]bool {
 	return numbers
 }
 
+// regrouped returns the datagram listeners of an earlier process that had more than one socket of a loop: one of them is of a listener
+// that was being removed while another one was added at its address.
+func (h *holding) regrouped() map[string]bool {
+	listeners := make(map[string]bool)
+	for label, sockets := range h.earlier {
+		for i, s := range sockets {
+			if slices.ContainsFunc(sockets[:i], func(other *listenSocket) bool { return loopOf(other.key) == loopOf(s.key) }) {
+				listeners[label] = true
+			}
+		}
+	}
+	return listeners
+}
+
 // unique drops all but the last of several keys of one socket: the process died before it had dropped
 // the others.
 func (h *holding) unique(all []*listenSocket) (u []*listenSocket) {

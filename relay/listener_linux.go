@@ -24,7 +24,6 @@ type Listener struct {
 	ports     []port                       // those of one socket are neighbours
 	degraded  error                        // see Degraded
 	toMany    bool                         // bound to a broadcast or multicast address
-	astray    atomic.Int64                 // flows of clients whose datagrams may reach another loop
 	inherited bool                         // somebody else bound it, and may share it still
 	multipath bool                         // clients may come by multipath TCP
 	lingers   bool                         // inherited: clients of before have SO_LINGER from an engine with Keep

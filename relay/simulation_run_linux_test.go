@@ -388,14 +388,17 @@ type simOption struct {
 	set  func(n int)
 }
 
+func flagOption(name string, v *bool) simOption {
+	return simOption{name, func() int { return map[bool]int{true: 1}[*v] }, func(n int) { *v = n != 0 }}
+}
+
+func numberOption[T ~int | ~int64 | ~uint8](name string, v *T) simOption {
+	return simOption{name, func() int { return int(*v) }, func(n int) { *v = T(n) }}
+}
+
 func (x *simSettings) options() []simOption {
-	flag := func(name string, v *bool) simOption {
-		return simOption{name, func() int { return map[bool]int{true: 1}[*v] }, func(n int) { *v = n != 0 }}
-	}
-	number := func(name string, v *int) simOption {
-		return simOption{name, func() int { return *v }, func(n int) { *v = n }}
-	}
-	return []simOption{flag("slowConnects", &x.slowConnects), number("backlog", &x.backlog), number("loops", &x.loops), flag("changes", &x.changes), flag("limits", &x.limits), flag("close", &x.close), number("busy", &x.busy)}
+	return []simOption{flagOption("slowConnects", &x.slowConnects), numberOption("backlog", &x.backlog), numberOption("loops", &x.loops), flagOption("changes", &x.changes), flagOption("limits", &x.limits),
+		flagOption("close", &x.close), numberOption("busy", &x.busy)}
 }
 
 // report tells of a schedule that has failed.
@@ -532,45 +535,54 @@ var schedulesThatFound = map[string]string{
 // parseSchedule is the opposite of [simSchedule.String].
 func parseSchedule(text string) (x simSchedule, err error) {
 	settings, steps, _ := strings.Cut(text, ":")
-	for i, setting := range strings.Split(settings, ", ") {
-		name, value, _ := strings.Cut(setting, " ")
-		switch options := x.options(); i {
-		case 0:
-			x.slow = value == "true"
-		case 1:
-			x.after, err = strconv.Atoi(value)
-		case 2:
-			x.idle, err = time.ParseDuration(value)
-		default:
-			at := slices.IndexFunc(options, func(o simOption) bool { return o.name == name })
-			var n int
-			if n, err = strconv.Atoi(value); at < 0 {
-				err = fmt.Errorf("no setting %s", name)
-			} else {
-				options[at].set(n)
-			}
-		}
-		if err != nil {
-			return x, err
-		}
+	var idle string
+	if _, err := fmt.Sscanf(settings, "slow %t, after %d, idle %s", &x.slow, &x.after, &idle); err != nil {
+		return x, err
 	}
-	for _, step := range strings.FieldsFunc(steps, func(r rune) bool { return r == '{' || r == '}' }) {
+	if x.idle, err = time.ParseDuration(strings.TrimSuffix(idle, ",")); err == nil {
+		err = parseOptions(x.options(), strings.Split(settings, ", ")[3:])
+	}
+	if err == nil {
+		err = parseSteps(steps, simNames[:], func(kind, a, b int) { x.steps = append(x.steps, simStep{simKind(kind), a, b}) })
+	}
+	return x, err
+}
+
+// parseOptions sets options, each of which has a name and a number.
+func parseOptions(options []simOption, settings []string) error {
+	for _, setting := range settings {
+		name, value, _ := strings.Cut(setting, " ")
+		at := slices.IndexFunc(options, func(o simOption) bool { return o.name == name })
+		n, err := strconv.Atoi(value)
+		switch {
+		case at < 0:
+			return fmt.Errorf("no setting %s", name)
+		case err != nil:
+			return err
+		}
+		options[at].set(n)
+	}
+	return nil
+}
+
+// parseSteps calls add for each step of a text.
+func parseSteps(text string, names []string, add func(kind, a, b int)) error {
+	for _, step := range strings.FieldsFunc(text, func(r rune) bool { return r == '{' || r == '}' }) {
 		var name string
-		var y simStep
+		var a, b int
 		if strings.TrimSpace(step) == "" {
 			continue
 		}
-		if _, err := fmt.Sscan(step, &name, &y.a, &y.b); err != nil {
-			return x, fmt.Errorf("%s: %w", step, err)
+		if _, err := fmt.Sscan(step, &name, &a, &b); err != nil {
+			return fmt.Errorf("%s: %w", step, err)
 		}
-		kind := slices.Index(simNames[:], name)
+		kind := slices.Index(names, name)
 		if kind < 0 {
-			return x, fmt.Errorf("%s: no such step", step)
+			return fmt.Errorf("%s: no such step", step)
 		}
-		y.kind = simKind(kind)
-		x.steps = append(x.steps, y)
+		add(kind, a, b)
 	}
-	return x, nil
+	return nil
 }
 
 func TestSeedsThatFound(t *testing.T) {

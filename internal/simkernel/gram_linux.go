@@ -27,6 +27,7 @@ type gram struct {
 	v6Only bool
 	local  netip.AddrPort // IPv4 in IPv6 is unmapped
 	remote netip.AddrPort // not valid: it is not connected
+	group  *gramGroup     // nil: it shares its port with nobody
 
 	// Unix.
 	name      string // as the kernel writes it, without the family
@@ -268,20 +269,22 @@ func (w *World) lost(p *packet) {
 	}
 }
 
-// Datagrams calls have for each datagram that is in flight or in a socket's queue.
-func (w *World) Datagrams(have func(b []byte)) {
+// Datagrams calls have for each datagram that is in flight or, queued, in a socket's queue.
+func (w *World) Datagrams(have func(b []byte, queued bool)) {
+	queued := false
 	each := func(all []*packet) {
 		for _, p := range all {
 			if p.segment == 0 {
-				have(p.b)
+				have(p.b, queued)
 				continue
 			}
 			for _, one := range p.split() {
-				have(one.b)
+				have(one.b, queued)
 			}
 		}
 	}
 	each(w.packets)
+	queued = true
 	for _, all := range w.grams {
 		for _, g := range all {
 			each(g.queue)

@@ -86,11 +86,58 @@ func (g *gram) bind(at netip.AddrPort) sys.Errno {
 		g.v6Only = true
 	}
 	g.local = at
+	g.joinGroup()
 	g.w.grams[at.Port()] = append(g.w.grams[at.Port()], g)
 	return 0
 }
 
+// gramGroup are the sockets that are bound to one address with SO_REUSEPORT: struct sock_reuseport.
+type gramGroup struct{ all []*gram }
+
+// joinGroup is udp_reuseport_add_sock.
+func (g *gram) joinGroup() {
+	if !g.has(sys.ReusePort) {
+		return
+	}
+	g.group = new(gramGroup)
+	for _, other := range g.w.grams[g.local.Port()] {
+		if other.group != nil && other.family == g.family && other.local == g.local && other.onlyV6() == g.onlyV6() {
+			g.group = other.group
+			break
+		}
+	}
+	g.group.all = append(g.group.all, g)
+}
+
+// leaveGroup is reuseport_detach_sock: the last one gets the place of the one that leaves.
+func (g *gram) leaveGroup() {
+	if g.group == nil {
+		return
+	}
+	all := g.group.all
+	for i, other := range all {
+		if other == g {
+			all[i] = all[len(all)-1]
+			g.group.all = all[:len(all)-1]
+			break
+		}
+	}
+	g.group = nil
+}
+
+// choose is reuseport_select_sock: a hash of the addresses chooses a place, and the first socket from there on that is not connected
+// gets what was sent.
+func (group *gramGroup) choose(hash uint32) *gram {
+	for i := range group.all {
+		if g := group.all[(int(hash)+i)%len(group.all)]; !g.remote.IsValid() {
+			return g
+		}
+	}
+	return nil
+}
+
 func (g *gram) unbind() {
+	g.leaveGroup()
 	port := g.local.Port()
 	all := g.w.grams[port]
 	for i, other := range all {
@@ -152,6 +199,7 @@ func (g *gram) connectTo(to netip.AddrPort) sys.Errno {
 		return e
 	}
 	if g.local.Addr().IsUnspecified() {
+		g.leaveGroup() // udp_lib_rehash
 		g.local = netip.AddrPortFrom(loopbackOf(to.Addr()), g.local.Port())
 	}
 	g.remote = to
@@ -162,7 +210,7 @@ func (g *gram) connectTo(to netip.AddrPort) sys.Errno {
 // address come before those that are bound to none, and of these the connected ones; of several that share the port a hash of the
 // addresses chooses.
 func (w *World) find(from, to netip.AddrPort) *gram {
-	var all []*gram
+	var found *gram
 	best := 0
 	for _, g := range w.grams[to.Port()] {
 		takes, exact := g.takes(to)
@@ -180,14 +228,11 @@ func (w *World) find(from, to netip.AddrPort) *gram {
 			score++
 		}
 		if score > best {
-			best, all = score, nil
-		}
-		if score == best {
-			all = append(all, g)
+			best, found = score, g
 		}
 	}
-	if len(all) == 0 {
-		return nil
+	if found == nil || found.group == nil || found.remote.IsValid() {
+		return found
 	}
 	h := uint32(2166136261)
 	for _, ap := range [2]netip.AddrPort{from, to} {
@@ -196,7 +241,7 @@ func (w *World) find(from, to netip.AddrPort) *gram {
 			h = (h ^ uint32(c)) * 16777619
 		}
 	}
-	return all[int(h)%len(all)]
+	return found.group.choose(h >> 7)
 }
 
 // sendUDP is udp_sendmsg. An invalid to is the address that the socket is connected to, and an invalid local leaves the source to

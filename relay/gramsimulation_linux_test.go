@@ -37,6 +37,8 @@ type gramSimulation struct {
 	recount     bool        // one has
 	refused     bool        // an upstream has been away
 	faulted     bool        // calls have failed
+	handing     bool        // HandOver runs
+	unknown     int         // flows that were lost, without a record, since their loop had no socket of the listener: it was being made when the process died
 	strayed     bool        // loops have asked others about a datagram, which may overtake the one behind it
 	relistens   int
 	in          *sys.Vector
@@ -63,6 +65,7 @@ type gramWorld struct {
 	limit     int // of descriptors
 	noGSO     bool
 	noGRO     bool
+	sniff     int // clients are sniffed, by a plan that is drawn with this; 0: they are not
 }
 
 const (
@@ -127,6 +130,7 @@ type gramLife struct {
 	began    time.Duration
 	moved    int64
 	activeAt time.Duration
+	sniff    gramSniff
 }
 
 func newGramSimulation(kind gramWorld) *gramSimulation {
@@ -320,7 +324,13 @@ func (s *gramSimulation) start() {
 		s.fail("listen: %v", err)
 		return
 	}
-	if _, err := (&Engine{c}).Restore(RestoreConfig{}); err != nil {
+	r, err := (&Engine{c}).Restore(RestoreConfig{})
+	for loss, n := range r.Lost.All() {
+		if loss == hold.LossListener && s.relistens > 0 {
+			s.unknown += int(n)
+		}
+	}
+	if err != nil {
 		s.fail("restore: %v", err)
 	}
 }
@@ -328,7 +338,7 @@ func (s *gramSimulation) start() {
 func (s *gramSimulation) listens() (err error) {
 	s.keeper.fails = 0 // the holder of a listener is asked again by the clock
 	s.listener, err = (&Engine{s.core}).Listen(s.listen, ListenConfig{
-		Hooks:    Hooks{Admit: s.admit, Upstream: s.choose, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
+		Hooks:    Hooks{Admit: s.admit, Sniff: s.sniffGram, Upstream: s.choose, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
 		Timeouts: Timeouts{Idle: gramIdle},
 		Datagram: s.kind.config,
 	})
@@ -434,11 +444,14 @@ func (s *gramSimulation) admit(f *Flow) Cause {
 	if peer.Network == UDP {
 		name = peer.AddrPort.String()
 	}
-	s.flows = append(s.flows, &gramLife{number: len(s.flows), client: name, began: s.world.Elapsed(), activeAt: s.world.Elapsed()})
+	x := &gramLife{number: len(s.flows), client: name, began: s.world.Elapsed(), activeAt: s.world.Elapsed()}
+	s.flows = append(s.flows, x)
+	s.startSniff(f, x)
 	return CauseNone
 }
 
 func (s *gramSimulation) choose(f *Flow, attempt int) *Addr {
+	s.lookAtChoice(s.flows[f.Value().(int)])
 	if attempt > 3 {
 		return nil
 	}
@@ -466,14 +479,16 @@ func (s *gramSimulation) explainsGram(f *gramLife, c Cause) bool {
 	switch c {
 	case CauseIdle:
 		return s.deaths+s.upgrades > 0 || quiet >= gramIdle
+	case CauseRefused:
+		return f.sniff.turnsAway()
 	case CauseAnswered:
 		return s.kind.config.Replies > 0
 	case CauseUpstreamRefused, CauseNoUpstream:
 		return s.refused
 	case CauseEvicted:
 		return s.kind.maxFlows > 0 || s.kind.limit > 0 || s.process.Fault != nil
-	case CauseCrashed:
-		return s.deaths+s.upgrades > 0
+	case CauseCrashed: // HandOver ends flows that have no upstream
+		return s.handing && f.sniff.begun && !f.sniff.chosen || s.deaths+s.upgrades > 0
 	case CauseClosed:
 		return s.relistens > 0 && (s.kind.network == 3 || s.faulted || s.kind.limit > 0) // flows of UDP get sockets of their own
 	case CauseNoDescriptors, CauseNoPorts, CauseUpstreamFailed:
@@ -651,6 +666,9 @@ func (s *gramSimulation) arrived(b []byte, i int, dir byte, from string, tos uin
 	}
 	x.got = true
 	s.received++
+	if dir == up {
+		s.lookAtArrival(x)
+	}
 	via := gramVia{x.client, dir, from}
 	if dir == down {
 		via.via = x.via
@@ -714,11 +732,13 @@ func (s *gramSimulation) kill() {
 
 // upgrade hands over to a next process.
 func (s *gramSimulation) upgrade() bool {
+	s.handing = true
 	lives := s.lives(func() {
 		if err := (&Engine{s.core}).HandOver(simContext); err != nil && !errors.Is(err, errSimHolder) {
 			s.fail("hand over: %v", err)
 		}
 	})
+	s.handing = false
 	if lives {
 		if s.core.state != closed {
 			return false // the holder has failed

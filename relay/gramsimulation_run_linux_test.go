@@ -89,6 +89,9 @@ func drawGramSchedule(seed uint64) (x gramSchedule) {
 	}
 	x.kind.phase = time.Duration(r.Int64N(int64(time.Minute)))
 	x.kind.loops, x.kind.changes = [...]int{0, 0, 2, 3}[r.IntN(4)], some(3)
+	if some(3) {
+		x.kind.sniff = 1 + r.IntN(1<<10)
+	}
 	sum := 0
 	for _, w := range gramWeights {
 		sum += w
@@ -296,7 +299,7 @@ func (x *gramWorld) options() []simOption {
 	return []simOption{
 		numberOption("network", &x.network), flagOption("slow", &x.slow), numberOption("phase", &x.phase), flagOption("joins", &x.joins), numberOption("bufferMax", &x.bufferMax),
 		numberOption("after", &x.after), numberOption("maxFlows", &x.maxFlows), numberOption("limit", &x.limit), flagOption("noGSO", &x.noGSO), flagOption("noGRO", &x.noGRO),
-		numberOption("loops", &x.loops), flagOption("changes", &x.changes), numberOption("tos", &c.TOS), numberOption("onUnreachable", &c.OnUnreachable), numberOption("replies", &c.Replies),
+		numberOption("loops", &x.loops), numberOption("sniff", &x.sniff), flagOption("changes", &x.changes), numberOption("tos", &c.TOS), numberOption("onUnreachable", &c.OnUnreachable), numberOption("replies", &c.Replies),
 		numberOption("amplification", &c.Amplification), flagOption("amplificationAlways", &c.AmplificationAlways),
 	}
 }

@@ -19,16 +19,21 @@ const (
 	markAstray    = "flows whose datagrams may reach another loop"
 	markRegrouped = "a listener whose sockets have changed"
 	markOwn       = "flows with a socket of their own"
+	markSniffed   = "flows that hold datagrams of clients that are sniffed"
+	markReleased  = "flows that sent what they had held"
+	markTurned    = "clients that were turned away with what was held"
+	markPatience  = "clients that said too little in time"
+	markTaken     = "datagrams that the hook took away"
 	markOther     = "loops that have no socket of the listener"
 )
 
-var gramMarks = []string{markStray, markAstray, markRegrouped, markOwn, markOther}
+var gramMarks = []string{markStray, markAstray, markRegrouped, markOwn, markOther, markSniffed, markReleased, markTurned, markPatience, markTaken}
 
 // gramCauses are the causes that schedules must have.
-var gramCauses = []Cause{CauseIdle, CauseAnswered, CauseUpstreamRefused, CauseNoUpstream, CauseEvicted, CauseCrashed, CauseClosed}
+var gramCauses = []Cause{CauseIdle, CauseRefused, CauseAnswered, CauseUpstreamRefused, CauseNoUpstream, CauseEvicted, CauseCrashed, CauseClosed}
 
 // gramSeedsEnough is how many schedules do everything that schedules can do.
-const gramSeedsEnough = 400
+const gramSeedsEnough = 600
 
 func (x *gramSeen) init() {
 	x.simSeen.init()

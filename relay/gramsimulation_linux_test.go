@@ -44,7 +44,7 @@ type gramSimulation struct {
 	in          *sys.Vector
 	out         *sys.Vector
 	restoredAll int64
-	lent        [][2][][]byte
+	lent        []*[2][][]byte
 	seen        gramSeen
 	groups      gramGroups
 	received    int64
@@ -271,11 +271,11 @@ func (s *gramSimulation) dropped() (n int64) {
 }
 
 // gramLoopMemory is the memory into which loops receive. Making it anew for each process took two fifths of the time.
-var gramLoopMemory = sync.Pool{New: func() any { return [2][][]byte{dgramBuffers(), dgramBuffers()} }}
+var gramLoopMemory = sync.Pool{New: func() any { return &[2][][]byte{dgramBuffers(), dgramBuffers()} }}
 
 // lend gives a loop what it would make when its first port comes, and when that has its first reply.
 func (s *gramSimulation) lend(d *datagrams) {
-	m := gramLoopMemory.Get().([2][][]byte)
+	m := gramLoopMemory.Get().(*[2][][]byte)
 	s.lent = append(s.lent, m)
 	d.prepareWith(m[0])
 	r := newReplyMemory(s.family(), m[1])

@@ -2,6 +2,7 @@ package host
 
 import (
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -12,16 +13,11 @@ import (
 func TestSettle(t *testing.T) {
 	s := NotifySignals()
 	defer s.Close()
-	stop := make(chan struct{})
-	defer close(stop)
+	var stop atomic.Bool
+	defer stop.Store(true)
 	for range 4 * runtime.GOMAXPROCS(0) {
 		go func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for !stop.Load() {
 			}
 		}()
 	}

@@ -19,7 +19,7 @@ type Census struct {
 	KeeperRSS  float64
 	WorkerFDs  float64
 	KeeperFDs  float64
-	Goroutines float64 // without those of the admin listener's connections, of which the one before may still be there
+	Goroutines float64
 	Pipes      float64 // open, two descriptors each
 	leased     float64 // pipes that a flow has
 	resting    float64 // sockets of datagram flows that have ended
@@ -49,12 +49,7 @@ func (d *Daemon) Census() (c Census, err error) {
 		}
 		c.KeeperFDs = float64(proc.Files(d.First()))
 	}
-	profile, err := d.Get("/debug/pprof/goroutine?debug=1")
-	if err != nil {
-		return c, err
-	}
-	c.Goroutines = goroutines(string(profile))
-	c.Pipes, c.leased = m.Values["penstock_pipes_open"], m.Values["penstock_pipes_leased"]
+	c.Goroutines, c.Pipes, c.leased = m.Values["go_goroutines"], m.Values["penstock_pipes_open"], m.Values["penstock_pipes_leased"]
 	c.resting, c.Items = m.Values["penstock_datagram_resting_sockets"], m.Values["penstock_keeper_items"]
 	for _, open := range m.Sum("penstock_flows_open", "listener") {
 		c.flows += open
@@ -65,17 +60,49 @@ func (d *Daemon) Census() (c Census, err error) {
 	return c, nil
 }
 
-// goroutines counts those of a profile, in the text format of runtime/pprof: paragraphs of "N @ addresses" and the functions of a stack.
-func goroutines(profile string) (n float64) {
-	for stack := range strings.SplitSeq(profile, "\n\n") {
-		for line := range strings.Lines(stack) {
-			count, _, ok := strings.Cut(line, " @ ")
-			if alike, err := strconv.Atoi(count); ok && err == nil && !strings.Contains(stack, "net/http.(*conn") {
-				n += float64(alike)
-			}
+// CensusAtRest is Census of a daemon without load. Its goroutines are without those of the admin listener's connections, of which that of the
+// request before may still be there. It takes memory of the daemon that Census does not take.
+func (d *Daemon) CensusAtRest() (c Census, err error) {
+	if c, err = d.Census(); err == nil {
+		c.Goroutines, err = d.goroutines()
+	}
+	return c, err
+}
+
+// goroutines returns the goroutines of the worker, without those of the admin listener's connections.
+func (d *Daemon) goroutines() (n float64, err error) {
+	for range 100 {
+		profile, err := d.Get("/debug/pprof/goroutine?debug=1")
+		if err != nil {
+			return 0, err
+		}
+		if n, ok := countGoroutines(string(profile)); ok {
+			return n, nil
 		}
 	}
-	return n
+	return 0, errors.New("there are goroutines that do not begin to run")
+}
+
+// countGoroutines counts those of a profile, in the text format of runtime/pprof: paragraphs of "N @ addresses" and the functions of a stack.
+// It reports false if one has not begun to run, so that nobody knows whose it is: the one that reads from the connection of the
+// request is made when the request comes.
+func countGoroutines(profile string) (n float64, ok bool) {
+	for stack := range strings.SplitSeq(profile, "\n\n") {
+		alike := 0
+		for line := range strings.Lines(stack) {
+			if count, _, found := strings.Cut(line, " @ "); found {
+				alike, _ = strconv.Atoi(count)
+			}
+		}
+		switch {
+		case alike == 0:
+		case !strings.Contains(stack, "\n#"):
+			return 0, false
+		case !strings.Contains(stack, "net/http.(*conn"):
+			n += float64(alike)
+		}
+	}
+	return n, true
 }
 
 // The lines of the balance of what a process has: what it had before the load came, and what it has when all flows

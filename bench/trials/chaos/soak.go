@@ -133,7 +133,7 @@ func (k *soak) listen() error {
 // begin notes what the daemon has before the load comes.
 func (k *soak) begin(d *world.Daemon) (err error) {
 	k.d, k.aborts = d, memoryAborts()
-	k.balance.before, err = world.LeastCensus(d.Census)
+	k.balance.before, err = world.LeastCensus(d.CensusAtRest)
 	return err
 }
 
@@ -370,7 +370,7 @@ func (k *soak) end() {
 	if err := k.load(k.first); err != nil { // it has as many listeners as there were
 		k.w.Tally.Fault(world.OtherFaults, "the last reload: %v", err)
 	}
-	after, over, err := world.SettleCensus(&k.balance.before, k.d.Census, world.Patience)
+	after, over, err := world.SettleCensus(&k.balance.before, k.d.CensusAtRest, world.Patience)
 	if err != nil {
 		over = append(over, err.Error())
 	}

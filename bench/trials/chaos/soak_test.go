@@ -134,7 +134,7 @@ func leaky(dir string) int {
 	})
 	http.HandleFunc("/metrics", func(w http.ResponseWriter, r *http.Request) {
 		debug.FreeOSMemory() // so that its memory is what it leaks
-		fmt.Fprintf(w, "penstock_pipes_open %d\npenstock_pipes_leased %d\npenstock_flows_open{listener=\"l\"} %d\n", leased, leased, flows)
+		fmt.Fprintf(w, "go_goroutines %d\npenstock_pipes_open %d\npenstock_pipes_leased %d\npenstock_flows_open{listener=\"l\"} %d\n", runtime.NumGoroutine(), leased, leased, flows)
 	})
 	http.HandleFunc("/debug/pprof/goroutine", func(w http.ResponseWriter, r *http.Request) { pprof.Lookup("goroutine").WriteTo(w, 1) })
 	fmt.Println("ready")
@@ -170,7 +170,7 @@ func startLeaky(t *testing.T) *world.Daemon {
 
 func mustCensus(t *testing.T, d *world.Daemon) world.Census {
 	t.Helper()
-	c, err := world.LeastCensus(d.Census)
+	c, err := world.LeastCensus(d.CensusAtRest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func mustCensus(t *testing.T, d *world.Daemon) world.Census {
 func TestLeaksAreFound(t *testing.T) {
 	d := startLeaky(t)
 	before := mustCensus(t, d)
-	if _, over, err := world.SettleCensus(&before, d.Census, world.Patience); err != nil || len(over) > 0 {
+	if _, over, err := world.SettleCensus(&before, d.CensusAtRest, world.Patience); err != nil || len(over) > 0 {
 		t.Fatalf("without a leak: %v, %v", over, err)
 	}
 	for _, c := range []struct {
@@ -197,7 +197,7 @@ func TestLeaksAreFound(t *testing.T) {
 		if _, err := d.Ask(http.MethodPost, "/leak/"+c.what, ""); err != nil {
 			t.Fatal(err)
 		}
-		after, over, err := world.SettleCensus(&before, d.Census, 300*ms)
+		after, over, err := world.SettleCensus(&before, d.CensusAtRest, 300*ms)
 		if err != nil {
 			t.Fatal(err)
 		}

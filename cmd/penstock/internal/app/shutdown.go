@@ -2,10 +2,13 @@ package app
 
 import (
 	"context"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/cli"
+	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -106,4 +109,46 @@ func (d *daemon) Draining() api.Drain {
 		state = api.StateStarting
 	}
 	return api.Drain{State: state, Since: e.since, Deadline: e.deadline, AtStart: e.flowsAtStart, Flows: stats.Flows()}
+}
+
+// sameSignal is the time within which a repeated signal does not count as a second one: timeout(1)
+// and some managers send one to the process and one to its group.
+const sameSignal = 200 * time.Millisecond
+
+// drain drains and closes the daemon. s is the signal that began it; nil: a request by the API.
+func (l *lifecycle) drain(s os.Signal, signals host.Signals) int {
+	cfg, by := l.d.active.Load(), "request"
+	if s != nil {
+		by = s.String()
+	}
+	began := time.Now()
+	l.keeping.Leaving()
+	drained := l.d.drain()
+	l.log.Info("draining", "signal", by, "flows", l.d.Draining().AtStart, "deadline", cfg.Drain)
+	l.logNotifyError(l.keeping.Manager().Stopping("draining", cfg.Drain))
+	code, how := cli.ExitOK, "drained"
+wait:
+	for {
+		select {
+		case err := <-drained:
+			if err != nil {
+				code, how = cli.ExitCut, "deadline passed"
+			}
+			break wait
+		case <-signals.Reopen:
+			l.d.reopen()
+		case again := <-signals.End:
+			if again != s || time.Since(began) >= sameSignal {
+				code, how = cli.ExitAtOnce, "second signal"
+				break wait
+			}
+		}
+	}
+	l.stopScreen()
+	l.d.engine.Close() // also ends the drain
+	l.d.close()        // writes the last records of flows
+	stats := l.d.engine.Stats()
+	total := stats.Total()
+	l.log.Info("ended", "how", how, "accepted", total.Accepted, "bytes", total.BytesWritten)
+	return code
 }

@@ -210,7 +210,7 @@ func (k *Link) openState(log *slog.Logger) {
 const inVain = 3
 
 // NotReplaced returns the restart for which the worker before was to take over, if it gave up, or if one after the other has died so that
-// another one would be in vain, too; nil: there is no such restart. Whoever wanted it is to be told, instead of asking for the next one.
+// another one would be in vain, too; nil: there is no such restart. Whoever wanted it is told so, and no next one is asked for.
 func (k *Link) NotReplaced() *keeper.Upgrade {
 	u, died := k.start.Upgrade, k.start.Died
 	gaveUp := died.Code != 0 && died.Why != "" // see GiveUp

@@ -5,7 +5,6 @@ package world
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -71,38 +70,26 @@ func (d *Daemon) CensusAtRest() (c Census, err error) {
 
 // goroutines returns the goroutines of the worker, without those of the admin listener's connections.
 func (d *Daemon) goroutines() (n float64, err error) {
-	for range 100 {
-		profile, err := d.Get("/debug/pprof/goroutine?debug=1")
-		if err != nil {
-			return 0, err
-		}
-		if n, ok := countGoroutines(string(profile)); ok {
-			return n, nil
-		}
+	stacks, err := d.Get("/debug/pprof/goroutine?debug=2")
+	if err != nil {
+		return 0, err
 	}
-	return 0, errors.New("there are goroutines that do not begin to run")
+	if n = countGoroutines(string(stacks)); n == 0 {
+		return 0, errors.New("no listing of goroutines")
+	}
+	return n, nil
 }
 
-// countGoroutines counts those of a profile, in the text format of runtime/pprof: paragraphs of "N @ addresses" and the functions of a stack.
-// It reports false if one has not begun to run, so that nobody knows whose it is: the one that reads from the connection of the
-// request is made when the request comes.
-func countGoroutines(profile string) (n float64, ok bool) {
-	for stack := range strings.SplitSeq(profile, "\n\n") {
-		alike := 0
-		for line := range strings.Lines(stack) {
-			if count, _, found := strings.Cut(line, " @ "); found {
-				alike, _ = strconv.Atoi(count)
-			}
-		}
-		switch {
-		case alike == 0:
-		case !strings.Contains(stack, "\n#"):
-			return 0, false
-		case !strings.Contains(stack, "net/http.(*conn"):
-			n += float64(alike)
+// countGoroutines counts those of a listing as of a panic: a paragraph for each, with the functions of its stack and the one that created
+// it, which is there also when it has not begun to run. The goroutine that reads from the connection of a request has not, often.
+func countGoroutines(stacks string) (n float64) {
+	for stack := range strings.SplitSeq(stacks, "\n\n") {
+		ofConnection := strings.Contains(stack, "net/http.(*conn") || strings.Contains(stack, "created by net/http.(*Server).Serve ")
+		if strings.HasPrefix(stack, "goroutine ") && !ofConnection {
+			n++
 		}
 	}
-	return n, true
+	return n
 }
 
 // The lines of the balance of what a process has: what it had before the load came, and what it has when all flows

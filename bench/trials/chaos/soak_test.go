@@ -136,7 +136,7 @@ func leaky(dir string) int {
 		debug.FreeOSMemory() // so that its memory is what it leaks
 		fmt.Fprintf(w, "go_goroutines %d\npenstock_pipes_open %d\npenstock_pipes_leased %d\npenstock_flows_open{listener=\"l\"} %d\n", runtime.NumGoroutine(), leased, leased, flows)
 	})
-	http.HandleFunc("/debug/pprof/goroutine", func(w http.ResponseWriter, r *http.Request) { pprof.Lookup("goroutine").WriteTo(w, 1) })
+	http.HandleFunc("/debug/pprof/goroutine", func(w http.ResponseWriter, r *http.Request) { pprof.Lookup("goroutine").WriteTo(w, 2) })
 	fmt.Println("ready")
 	http.Serve(l, nil)
 	runtime.KeepAlive(files)
@@ -157,7 +157,7 @@ func startLeaky(t *testing.T) *world.Daemon {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	d := &world.Daemon{Daemon: trial.DaemonAt(exe, dir)}
-	d.Env = []string{leakyEnv + "=" + dir}
+	d.Env = []string{leakyEnv + "=" + dir, "GOMAXPROCS=1"} // so a goroutine that a request makes does not run before the request's own waits
 	if err := d.Begin(); err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package testnet
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"sync"
@@ -13,10 +14,19 @@ import (
 type Network struct {
 	mu        sync.Mutex
 	listeners map[string]*Memory
+	addresses int // that Address has returned
 }
 
 // NewNetwork returns a network on which nobody listens.
 func NewNetwork() *Network { return &Network{listeners: make(map[string]*Memory)} }
+
+// Address returns an address of a host that it has not returned before.
+func (n *Network) Address(host string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.addresses++
+	return fmt.Sprintf("%s:%d", host, n.addresses)
+}
 
 // Listen returns a listener at an address, which is free again when the listener is closed.
 func (n *Network) Listen(address string) (net.Listener, error) {

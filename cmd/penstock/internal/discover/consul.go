@@ -53,7 +53,7 @@ type consulWatch struct {
 }
 
 func (c consulSource) follow(ctx context.Context, f *feed) {
-	w := &consulWatch{consulSource: c, feed: f, failed: c.sources.opt.backoff}
+	w := &consulWatch{consulSource: c, feed: f}
 	defer func() {
 		if w.client != nil {
 			w.client.Close()

@@ -30,7 +30,7 @@ func TestEtcdMembers(t *testing.T) {
 		put("/web/a", "10.0.0.1:80", 0)
 		put("/web/wrong", "nonsense", 0)
 		put("/websites/x", "10.0.0.9:80", 0)
-		g := findIn(t, network, inEtcd("/web/", server.URL))
+		g := find(t, network, inEtcd("/web/", server.URL))
 		if m := g.names("a")[0]; m.Addr.String() != "tcp://10.0.0.1:80" || m.Weight != 1 {
 			t.Errorf("%+v", m)
 		}
@@ -74,12 +74,14 @@ func TestEtcdMembers(t *testing.T) {
 
 // What a source needs to begin may be missing for a while.
 func TestEtcdCredentialsMissing(t *testing.T) {
-	testnet.CheckLeaks(t)
-	d := inEtcd("/web/", "http://127.0.0.1:1")
-	d.Registry.UserFile = t.TempDir() + "/user"
-	if err := find(t, d).fails(); !strings.Contains(err.Error(), d.Registry.UserFile) {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		network := testnet.NewNetwork()
+		d := inEtcd("/web/", "http://127.0.0.1:1")
+		d.Registry.UserFile = t.TempDir() + "/user"
+		if err := find(t, network, d).fails(); !strings.Contains(err.Error(), d.Registry.UserFile) {
+			t.Error(err)
+		}
+	})
 }
 
 // Keys and values that are far too long are said in a few words, and go like others.

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/internal/testnet"
@@ -46,22 +45,16 @@ func (w *watched) seen() reports {
 	return w.reports
 }
 
-// watchFor watches a lookup until the test ends.
-func watchFor(t *testing.T, d spec.Discover) *watched {
-	t.Helper()
-	return watchWith(t, d, Options{})
-}
-
-func watchWith(t *testing.T, d spec.Discover, opt Options) *watched {
+// watchFor watches a lookup in a network in memory until the test ends, which must be in a bubble of testing/synctest.
+func watchFor(t *testing.T, network *testnet.Network, d spec.Discover) *watched {
 	t.Helper()
 	w := &watched{t: t, told: make(chan struct{})}
-	opt.LeftOut = func(_ spec.Discover, problem string) {
+	opt := Options{dial: network.DialContext, LeftOut: func(_ spec.Discover, problem string) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.wrong = append(w.wrong, problem)
 		w.touch()
-	}
-	opt.Interval, opt.backoff = time.Millisecond, remote.Backoff{Min: 20 * time.Millisecond, Max: 200 * time.Millisecond}
+	}}
 	w.run(New(opt).Discoverer(d))
 	return w
 }

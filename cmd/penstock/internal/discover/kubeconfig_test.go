@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
@@ -92,21 +93,23 @@ func showAccess(a kubeAccess) string {
 
 // TestKubeconfigChanges: a kubeconfig is read again after a failure, with another token and another server.
 func TestKubeconfigChanges(t *testing.T) {
-	testnet.CheckLeaks(t)
-	one, two := testfleet.NewKubernetes(t, "one"), testfleet.NewKubernetes(t, "two")
-	one.Put("shop", "web-1", "web", slice(80, up("10.0.0.1")))
-	two.Put("shop", "web-1", "web", slice(80, up("10.0.0.2")))
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	config := func(k *testfleet.Kubernetes, token string) {
-		cluster := "    server: " + k.URL + "\n    tls-server-name: server.test\n    certificate-authority-data: " + base64.StdEncoding.EncodeToString(k.CA())
-		write(t, path, kubeconfigOf(cluster, "    token: "+token))
-	}
-	config(one, "expired")
-	w := watchFor(t, spec.Discover{Registry: spec.Registry{Kind: "kubernetes", Servers: path}, Key: "shop/web", Network: spec.TCP})
-	w.fails("401")
-	config(one, "one")
-	w.wants("10.0.0.1:80")
-	config(two, "two")
-	one.Stop()
-	w.wants("10.0.0.2:80")
+	synctest.Test(t, func(t *testing.T) {
+		network := testnet.NewNetwork()
+		one, two := testfleet.NewMemoryKubernetes(t, network, "one"), testfleet.NewMemoryKubernetes(t, network, "two")
+		one.Put("shop", "web-1", "web", slice(80, up("10.0.0.1")))
+		two.Put("shop", "web-1", "web", slice(80, up("10.0.0.2")))
+		path := filepath.Join(t.TempDir(), "kubeconfig")
+		config := func(k *testfleet.Kubernetes, token string) {
+			cluster := "    server: " + k.URL + "\n    tls-server-name: server.test\n    certificate-authority-data: " + base64.StdEncoding.EncodeToString(k.CA())
+			write(t, path, kubeconfigOf(cluster, "    token: "+token))
+		}
+		config(one, "expired")
+		w := watchFor(t, network, spec.Discover{Registry: spec.Registry{Kind: "kubernetes", Servers: path}, Key: "shop/web", Network: spec.TCP})
+		w.fails("401")
+		config(one, "one")
+		w.wants("10.0.0.1:80")
+		config(two, "two")
+		one.Stop()
+		w.wants("10.0.0.2:80")
+	})
 }

@@ -67,7 +67,7 @@ type kubeWatch struct {
 }
 
 func (k *kubeSource) follow(ctx context.Context, f *feed) {
-	w := &kubeWatch{kubeSource: k, feed: f, failed: k.sources.opt.backoff, closed: remote.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}}
+	w := &kubeWatch{kubeSource: k, feed: f, closed: remote.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}}
 	defer w.disconnect()
 	for ctx.Err() == nil {
 		err := w.round(ctx)

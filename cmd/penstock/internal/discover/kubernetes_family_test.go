@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
@@ -69,22 +70,24 @@ func TestKubernetesFamilies(t *testing.T) {
 
 // The slices of both families change one after the other: a pod that goes, or comes, is never a member twice, and no other one changes.
 func TestKubernetesFamiliesChange(t *testing.T) {
-	testnet.CheckLeaks(t)
-	k := testfleet.NewKubernetes(t)
-	k.Put("shop", "web-4", "web", slice(80, podAt("127.0.0.1", "a"), podAt("127.0.0.2", "b")))
-	k.Put("shop", "web-6", "web", slice6(80, podAt("fd00::1", "a"), podAt("fd00::2", "b")))
-	w := watchFor(t, shopWeb(k))
-	w.wants("127.0.0.1:80, 127.0.0.2:80")
-	k.Put("shop", "web-6", "web", slice6(80, podAt("fd00::1", "a"), podAt("fd00::2", "b"), podAt("fd00::3", "c")))
-	k.Put("shop", "web-4", "web", slice(80, podAt("127.0.0.1", "a"), podAt("127.0.0.2", "b"), podAt("127.0.0.3", "c")))
-	w.wants("127.0.0.1:80, 127.0.0.2:80, 127.0.0.3:80")
-	k.Put("shop", "web-4", "web", slice(80, podAt("127.0.0.3", "c")))
-	w.wants("127.0.0.3:80")
-	k.Delete("shop", "web-4") // what becomes of members is the group's decision
-	w.wants("")
-	if w.seen().six {
-		t.Error("an IPv6 address was a member")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		network := testnet.NewNetwork()
+		k := testfleet.NewMemoryKubernetes(t, network)
+		k.Put("shop", "web-4", "web", slice(80, podAt("127.0.0.1", "a"), podAt("127.0.0.2", "b")))
+		k.Put("shop", "web-6", "web", slice6(80, podAt("fd00::1", "a"), podAt("fd00::2", "b")))
+		w := watchFor(t, network, shopWeb(k))
+		w.wants("127.0.0.1:80, 127.0.0.2:80")
+		k.Put("shop", "web-6", "web", slice6(80, podAt("fd00::1", "a"), podAt("fd00::2", "b"), podAt("fd00::3", "c")))
+		k.Put("shop", "web-4", "web", slice(80, podAt("127.0.0.1", "a"), podAt("127.0.0.2", "b"), podAt("127.0.0.3", "c")))
+		w.wants("127.0.0.1:80, 127.0.0.2:80, 127.0.0.3:80")
+		k.Put("shop", "web-4", "web", slice(80, podAt("127.0.0.3", "c")))
+		w.wants("127.0.0.3:80")
+		k.Delete("shop", "web-4") // what becomes of members is the group's decision
+		w.wants("")
+		if w.seen().six {
+			t.Error("an IPv6 address was a member")
+		}
+	})
 }
 
 // What is counted of pods is what a look at all endpoints finds, after any changes.

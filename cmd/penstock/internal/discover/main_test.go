@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
 	"github.com/penstock/penstock/cmd/penstock/internal/remote"
@@ -18,21 +17,15 @@ import (
 
 func TestMain(m *testing.M) { testnet.Main(m) }
 
-// etcdClient returns a client, with times for tests.
+// etcdClient returns a client that is closed when the test ends.
 func etcdClient(t *testing.T, network *testnet.Network, servers ...string) *etcd.Client {
 	t.Helper()
-	cfg := etcd.Config{Remote: remote.Config{Servers: servers, DialContext: network.DialContext}}
-	quickEtcd(&cfg)
-	c, err := etcd.New(cfg)
+	c, err := etcd.New(etcd.Config{Remote: remote.Config{Servers: servers, DialContext: network.DialContext}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
 	return c
-}
-
-func quickEtcd(cfg *etcd.Config) {
-	cfg.Silence, cfg.Backoff = 200*time.Millisecond, remote.Backoff{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond}
 }
 
 // A group is what a source tells, as a group would see it.
@@ -48,22 +41,15 @@ type group struct {
 	wrong   []string
 }
 
-// find watches a source until the test ends.
-func find(t *testing.T, what spec.Discover) *group { return findIn(t, nil, what) }
-
-// findIn is find in a network in memory; nil: the real one.
-func findIn(t *testing.T, network *testnet.Network, what spec.Discover) *group {
+// find watches a source in a network in memory until the test ends, which must be in a bubble of testing/synctest.
+func find(t *testing.T, network *testnet.Network, what spec.Discover) *group {
 	t.Helper()
 	g := &group{t: t, least: 1 << 30}
-	opt := Options{Interval: 10 * time.Millisecond, etcd: quickEtcd, LeftOut: func(_ spec.Discover, problem string) {
+	s := New(Options{dial: network.DialContext, LeftOut: func(_ spec.Discover, problem string) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.wrong = append(g.wrong, problem)
-	}}
-	if network != nil {
-		opt.dial = network.DialContext
-	}
-	s := New(opt)
+	}})
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { s.Discoverer(what).Watch(ctx, g.update) })

@@ -48,7 +48,7 @@ func TestSlowServers(t *testing.T) {
 						s, d = k, shopWeb(k)
 					}
 					s.Fault(fault)
-					w := watchWith(t, d, Options{dial: network.DialContext})
+					w := watchFor(t, network, d)
 					w.patience = time.Hour // a server may take its time, minutes
 					w.fails("")            // also of the first request
 					s.Fault(nil)
@@ -67,18 +67,20 @@ func TestSlowServers(t *testing.T) {
 
 // TestComplaints: what is wrong is said once, as long as it stays so.
 func TestComplaints(t *testing.T) {
-	testnet.CheckLeaks(t)
-	c := testfleet.NewConsul(t)
-	name := at(1)
-	name.Address = "web.example"
-	c.Set("web", name, at(2))
-	w := watchFor(t, consulWeb(c))
-	w.wants("10.0.0.2:80")
-	for n := 3; n < 6; n++ {
-		c.Set("web", name, at(n))
-		w.wants(fmt.Sprintf("10.0.0.%d:80", n))
-	}
-	if wrong := w.seen().wrong; len(wrong) != 1 {
-		t.Errorf("said %q", wrong)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		network := testnet.NewNetwork()
+		c := testfleet.NewMemoryConsul(t, network)
+		name := at(1)
+		name.Address = "web.example"
+		c.Set("web", name, at(2))
+		w := watchFor(t, network, consulWeb(c))
+		w.wants("10.0.0.2:80")
+		for n := 3; n < 6; n++ {
+			c.Set("web", name, at(n))
+			w.wants(fmt.Sprintf("10.0.0.%d:80", n))
+		}
+		if wrong := w.seen().wrong; len(wrong) != 1 {
+			t.Errorf("said %q", wrong)
+		}
+	})
 }

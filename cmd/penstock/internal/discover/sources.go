@@ -26,11 +26,7 @@ type Options struct {
 	// XDS returns the client of a control plane, which the caller releases; nil: there is nothing for xDS.
 	XDS func(spec.Registry) (*xds.Shared, error)
 
-	// etcd changes the settings of clients in tests.
-	etcd func(*etcd.Config)
-	// backoff is that of Consul and Kubernetes; tests shorten it.
-	backoff remote.Backoff
-	// dial connects to servers; nil: as always.
+	// dial connects to servers in tests; nil: as always.
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -86,9 +82,6 @@ func (s *Sources) client(r spec.Registry) (c *etcd.Client, done func(), err erro
 	if shared == nil {
 		cfg := etcd.Config{Remote: remote.Of(r)}
 		cfg.Remote.DialContext = s.opt.dial
-		if s.opt.etcd != nil {
-			s.opt.etcd(&cfg)
-		}
 		if c, err = etcd.New(cfg); err != nil {
 			return nil, nil, err
 		}

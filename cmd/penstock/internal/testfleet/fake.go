@@ -51,8 +51,10 @@ func newFake(tb testing.TB, network *testnet.Network, secure bool, serve http.Ha
 		f.newCertificate()
 		scheme = "https://"
 	}
-	if f.address = "server.test:80"; network == nil {
+	if network == nil {
 		f.address = "127.0.0.1:" + testnet.Port(tb)
+	} else {
+		f.address = network.Address("server.test")
 	}
 	f.URL = scheme + f.address
 	f.Start()

@@ -182,6 +182,12 @@ func TestConsulStale(t *testing.T) {
 		w.keeps("10.0.0.2:80")
 		c.SetLeader(true, 0)
 		w.wants("10.0.0.3:80")
+		c.Set("web", at(4))
+		w.wants("10.0.0.4:80")
+		requests = c.Requests()
+		if last := requests[len(requests)-1]; !last.URL.Query().Has("stale") {
+			t.Errorf("the leader is asked although the servers have heard from it: %s", last.URL)
+		}
 	})
 }
 
@@ -275,6 +281,7 @@ func TestConsulFaults(t *testing.T) {
 				s.Set("web", at(1))
 				w := watchFor(t, network, consulWeb(s))
 				w.wants("10.0.0.1:80")
+				time.Sleep(time.Second) // until a query waits for changes
 				before := len(s.Requests())
 				s.Fault(c.fault)
 				errors := 3
@@ -288,6 +295,15 @@ func TestConsulFaults(t *testing.T) {
 					t.Errorf("%d requests until error %d", n, w.errors)
 				}
 				w.mu.Unlock()
+				waiting := 0
+				for _, r := range s.Requests()[before:] {
+					if r.URL.Query().Has("index") {
+						waiting++
+					}
+				}
+				if waiting > 1 { // package http repeats the one whose connection ended
+					t.Errorf("%d queries wait for a change after an error", waiting)
+				}
 				s.Fault(nil)
 				s.Set("web", at(2))
 				w.wants("10.0.0.2:80")

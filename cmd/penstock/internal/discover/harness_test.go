@@ -48,7 +48,7 @@ func (w *watched) seen() reports {
 // watchFor watches a lookup in a network in memory until the test ends, which must be in a bubble of testing/synctest.
 func watchFor(t *testing.T, network *testnet.Network, d spec.Discover) *watched {
 	t.Helper()
-	w := &watched{t: t, told: make(chan struct{})}
+	w := newWatched(t)
 	opt := Options{dial: network.DialContext, LeftOut: func(_ spec.Discover, problem string) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -59,17 +59,22 @@ func watchFor(t *testing.T, network *testnet.Network, d spec.Discover) *watched 
 	return w
 }
 
-func (w *watched) run(source upstream.Discoverer) {
+func newWatched(t *testing.T) *watched { return &watched{t: t, told: make(chan struct{})} }
+
+// run watches a source until stop is called, or the test ends.
+func (w *watched) run(source upstream.Discoverer) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		source.Watch(ctx, w.update)
 	}()
-	w.t.Cleanup(func() {
+	stop = func() {
 		cancel()
 		<-done
-	})
+	}
+	w.t.Cleanup(stop)
+	return stop
 }
 
 func (w *watched) touch() {

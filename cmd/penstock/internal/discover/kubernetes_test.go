@@ -1,15 +1,13 @@
 package discover
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,20 +54,25 @@ func TestKubernetesFollows(t *testing.T) {
 		w.wants("10.0.0.1:80, 10.0.0.3:8080")
 		// A watch that ends is resumed from where it was, also after a bookmark, without a list.
 		k.Bookmark()
+		synctest.Wait()
 		k.CloseWatches()
+		synctest.Wait()
 		k.Delete("shop", "web-2")
 		w.wants("10.0.0.1:80")
-		lists := 0
-		for _, r := range k.Requests() {
+		list, lists := watches(k.Requests())
+		if lists != 1 || len(list) != 2 {
+			t.Fatalf("%d lists and %d watches", lists, len(list))
+		}
+		var versions [2]int
+		for i, r := range list {
 			q := r.URL.Query()
-			if q.Get("watch") == "" {
-				lists++
-			} else if q.Get("allowWatchBookmarks") != "true" || q.Get("timeoutSeconds") == "" || q.Get("resourceVersion") == "" {
+			if q.Get("allowWatchBookmarks") != "true" || q.Get("timeoutSeconds") == "" || q.Get("resourceVersion") == "" {
 				t.Errorf("watch %s", r.URL)
 			}
+			versions[i], _ = strconv.Atoi(q.Get("resourceVersion"))
 		}
-		if lists != 1 {
-			t.Errorf("%d lists, want 1", lists)
+		if versions[1] != versions[0]+12 { // two changes, and the bookmark
+			t.Errorf("watched from version %d, and then from %d", versions[0], versions[1])
 		}
 		k.Delete("shop", "web-1") // what becomes of the members is the group's decision: see lookups.vanish
 		w.wants("")
@@ -164,13 +167,13 @@ func TestInCluster(t *testing.T) {
 		source.getenv = func(name string) string {
 			return map[string]string{"KUBERNETES_SERVICE_HOST": u.Hostname(), "KUBERNETES_SERVICE_PORT": u.Port()}[name]
 		}
-		w := &watched{t: t, told: make(chan struct{})}
+		w := newWatched(t)
 		w.run(source)
 		w.wants("10.0.0.1:80")
 
 		outside := New(Options{}).kubernetes(spec.Discover{Registry: spec.Registry{Kind: "kubernetes", Servers: "in-cluster"}, Key: "shop/web", Network: spec.TCP})
 		outside.getenv = func(string) string { return "" }
-		w = &watched{t: t, told: make(chan struct{})}
+		w = newWatched(t)
 		w.run(outside)
 		w.fails("KUBERNETES_SERVICE_HOST")
 	})
@@ -244,25 +247,19 @@ func TestKubernetesConnections(t *testing.T) {
 		network := testnet.NewNetwork()
 		k := testfleet.NewMemoryKubernetes(t, network)
 		d := shopWeb(k)
-		var dialled atomic.Int64 // connections that were made
-		sources := New(Options{dial: func(ctx context.Context, on, address string) (net.Conn, error) {
-			c, err := network.DialContext(ctx, on, address)
-			if err == nil {
-				dialled.Add(1)
-			}
-			return c, err
-		}})
+		dials := &dialler{network: network}
+		sources := New(Options{dial: dials.DialContext})
 		var all []*watched
 		for i := range 5 {
 			name := fmt.Sprintf("s%d", i)
 			k.Put("shop", name, name, slice(80, up("10.0.0.1")))
 			d.Key = "shop/" + name
-			w := &watched{t: t, told: make(chan struct{})}
+			w := newWatched(t)
 			w.run(sources.Discoverer(d))
 			w.wants("10.0.0.1:80")
 			all = append(all, w)
 		}
-		if n := dialled.Swap(0); n != 1 {
+		if n := dials.made.Swap(0); n != 1 {
 			t.Errorf("%d connections", n)
 		}
 		k.Stop()
@@ -275,7 +272,7 @@ func TestKubernetesConnections(t *testing.T) {
 			k.Put("shop", name, name, slice(80, up("10.0.0.2")))
 			w.wants("10.0.0.2:80")
 		}
-		if n := dialled.Load(); n > 2 { // two may be made at the same time, before either is known to be HTTP/2
+		if n := dials.made.Load(); n > 2 { // two may be made at the same time, before either is known to be HTTP/2
 			t.Errorf("%d connections after a restart", n)
 		}
 	})

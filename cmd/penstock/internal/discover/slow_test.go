@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
 	"github.com/penstock/penstock/internal/testnet"
 )
@@ -28,25 +27,12 @@ func TestSlowServers(t *testing.T) {
 			}
 		},
 	}
-	type server interface {
-		Fault(http.HandlerFunc)
-	}
 	for _, kind := range []string{"consul", "kubernetes"} {
 		for name, fault := range faults {
 			t.Run(kind+" "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					network := testnet.NewNetwork()
-					var s server
-					var d spec.Discover
-					if kind == "consul" {
-						c := testfleet.NewMemoryConsul(t, network)
-						c.Set("web", at(1))
-						s, d = c, consulWeb(c)
-					} else {
-						k := testfleet.NewMemoryKubernetes(t, network)
-						k.Put("shop", "web-1", "web", slice(80, up("10.0.0.1")))
-						s, d = k, shopWeb(k)
-					}
+					s, d := registry(t, network, kind)
 					s.Fault(fault)
 					w := watchFor(t, network, d)
 					w.patience = time.Hour // a server may take its time, minutes

@@ -117,6 +117,9 @@ func (z *zone) inMemory() DNS {
 	}}
 }
 
+// netResolver makes a lookup: the resolver of package net makes a channel, once, that must belong to no bubble.
+func netResolver() { dnsWatch{at(""), spec.Discover{Host: "app.test."}}.lookup(context.Background()) }
+
 // overStream answers one question.
 func (z *zone) overStream(c io.ReadWriter) {
 	var size [2]byte
@@ -262,56 +265,60 @@ func memberAddrs(s *Set) (addrs []string) {
 
 // Members follow the zone; a server that fails takes nobody away.
 func TestDiscovery(t *testing.T) {
-	z := &zone{records: map[string][]dnsmessage.Resource{
-		"app.test.": {a("app.test.", 0, "192.0.2.1"), a("app.test.", 0, "192.0.2.2")},
-		"one.test.": {a("one.test.", 0, "192.0.2.9")},
-	}}
-	cfg := &spec.Group{
-		Balance:  "round-robin",
-		Members:  []spec.Member{{Name: "named", Weight: 2, To: spec.Endpoint{Kind: spec.TCP, Host: "one.test.", Port: 7}}},
-		Discover: []spec.Discover{{Network: spec.TCP, Host: "app.test.", Port: 80, Weight: 3, MaxFlows: 5}},
-	}
-	s, g := set(t, cfg, Options{Discoverer: z.start(t).Discoverer})
-	if err := s.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"tcp://192.0.2.9:7", "tcp://192.0.2.1:80", "tcp://192.0.2.2:80"}
-	if got := memberAddrs(s); !slices.Equal(got, want) {
-		t.Fatalf("%q, want %q", got, want)
-	}
-	snap := s.Snapshot()[0]
-	if m := snap.Members[0]; m.Name != "named" || m.Weight != 2 || m.MaxFlows != 0 {
-		t.Errorf("%+v", m)
-	}
-	if m := snap.Members[1]; m.Name != "tcp://192.0.2.1:80" || m.Weight != 3 || m.MaxFlows != 5 {
-		t.Errorf("%+v", m)
-	}
-	kept := g.members[2]
+	netResolver()
+	synctest.Test(t, func(t *testing.T) {
+		z := &zone{records: map[string][]dnsmessage.Resource{
+			"app.test.": {a("app.test.", 0, "192.0.2.1"), a("app.test.", 0, "192.0.2.2")},
+			"one.test.": {a("one.test.", 0, "192.0.2.9")},
+		}}
+		cfg := &spec.Group{
+			Balance:  "round-robin",
+			Members:  []spec.Member{{Name: "named", Weight: 2, To: spec.Endpoint{Kind: spec.TCP, Host: "one.test.", Port: 7}}},
+			Discover: []spec.Discover{{Network: spec.TCP, Host: "app.test.", Port: 80, Weight: 3, MaxFlows: 5}},
+		}
+		s, g := set(t, cfg, Options{Discoverer: z.inMemory().Discoverer})
+		defer s.Close()
+		if err := s.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"tcp://192.0.2.9:7", "tcp://192.0.2.1:80", "tcp://192.0.2.2:80"}
+		if got := memberAddrs(s); !slices.Equal(got, want) {
+			t.Fatalf("%q, want %q", got, want)
+		}
+		snap := s.Snapshot()[0]
+		if m := snap.Members[0]; m.Name != "named" || m.Weight != 2 || m.MaxFlows != 0 {
+			t.Errorf("%+v", m)
+		}
+		if m := snap.Members[1]; m.Name != "tcp://192.0.2.1:80" || m.Weight != 3 || m.MaxFlows != 5 {
+			t.Errorf("%+v", m)
+		}
+		kept := g.members[2]
 
-	z.mu.Lock()
-	z.records["app.test."] = []dnsmessage.Resource{a("app.test.", 0, "192.0.2.2"), a("app.test.", 0, "192.0.2.3")}
-	z.mu.Unlock()
-	want = []string{"tcp://192.0.2.9:7", "tcp://192.0.2.2:80", "tcp://192.0.2.3:80"}
-	testwait.Until(t, "the new addresses", func() bool { return slices.Equal(memberAddrs(s), want) })
-	s.mu.Lock()
-	if g.members[1] != kept {
-		t.Error("a member that stays is another one")
-	}
-	s.mu.Unlock()
+		z.mu.Lock()
+		z.records["app.test."] = []dnsmessage.Resource{a("app.test.", 0, "192.0.2.2"), a("app.test.", 0, "192.0.2.3")}
+		z.mu.Unlock()
+		want = []string{"tcp://192.0.2.9:7", "tcp://192.0.2.2:80", "tcp://192.0.2.3:80"}
+		testwait.Until(t, "the new addresses", func() bool { return slices.Equal(memberAddrs(s), want) })
+		s.mu.Lock()
+		if g.members[1] != kept {
+			t.Error("a member that stays is another one")
+		}
+		s.mu.Unlock()
 
-	z.mu.Lock()
-	z.fail = true
-	z.mu.Unlock()
-	testwait.Until(t, "the failure", func() bool { return s.Snapshot()[0].Lookups[1].Err != "" })
-	if got := memberAddrs(s); !slices.Equal(got, want) {
-		t.Errorf("after a failure: %q", got)
-	}
+		z.mu.Lock()
+		z.fail = true
+		z.mu.Unlock()
+		testwait.Until(t, "the failure", func() bool { return s.Snapshot()[0].Lookups[1].Err != "" })
+		if got := memberAddrs(s); !slices.Equal(got, want) {
+			t.Errorf("after a failure: %q", got)
+		}
+	})
 }
 
 // DNS that says that a name is gone has its members removed after a while; a resolver that
 // fails never does. Each change is told once.
 func TestMissingNames(t *testing.T) {
-	dnsWatch{at(""), spec.Discover{Host: "app.test."}}.lookup(t.Context()) // the resolver of package net makes a channel, once, that must belong to no bubble
+	netResolver()
 	synctest.Test(t, func(t *testing.T) {
 		z := &zone{records: map[string][]dnsmessage.Resource{"app.test.": {a("app.test.", 0, "192.0.2.1")}}}
 		var mu sync.Mutex

@@ -62,7 +62,7 @@ func (w dnsWatch) Watch(ctx context.Context, update func([]Target, error)) {
 		wait := min(every, max(ttl, minInterval))
 		if err != nil {
 			wait = min(every, retry)
-			retry *= 2
+			retry = 2 * wait
 		} else {
 			retry = minInterval
 		}

@@ -36,6 +36,7 @@ type zone struct {
 	fail    bool // answers SERVFAIL
 	short   bool // UDP answers are truncated
 	overTCP int
+	first   int // questions for addresses of IPv4, one in each lookup of a name
 }
 
 func (z *zone) answer(query []byte, tcp bool) []byte {
@@ -46,6 +47,9 @@ func (z *zone) answer(query []byte, tcp bool) []byte {
 		return nil
 	}
 	q := m.Questions[0]
+	if q.Type == dnsmessage.TypeA {
+		z.first++
+	}
 	m.Response, m.Additionals = true, nil
 	all, known := z.records[strings.ToLower(q.Name.String())]
 	switch {
@@ -311,6 +315,71 @@ func TestDiscovery(t *testing.T) {
 		testwait.Until(t, "the failure", func() bool { return s.Snapshot()[0].Lookups[1].Err != "" })
 		if got := memberAddrs(s); !slices.Equal(got, want) {
 			t.Errorf("after a failure: %q", got)
+		}
+	})
+}
+
+// A name is looked up again when its answer is too old, but neither more often than once a second nor less often than the configuration says, and up to
+// an eighth of that later. While the server fails, it is asked less and less often.
+func TestLookupPace(t *testing.T) {
+	netResolver()
+	for _, c := range []struct {
+		ttl         uint32
+		every       time.Duration
+		fails       bool
+		least, most int // lookups in an hour
+	}{
+		{ttl: 0, least: 3200, most: 3601},
+		{ttl: 10, least: 320, most: 361},
+		{ttl: 3600, least: 106, most: 121},
+		{ttl: 3600, every: 5 * time.Minute, least: 10, most: 13},
+		{ttl: 0, fails: true, least: 106 + 3, most: 121 + 5}, // after 1, 2, 4, 8, 16 s
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			z := &zone{records: map[string][]dnsmessage.Resource{"app.test.": {a("app.test.", c.ttl, "192.0.2.1")}}, fail: c.fails}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			failures := 0
+			z.inMemory().Discoverer(spec.Discover{Network: spec.TCP, Host: "app.test.", Port: 80, Every: c.every}).Watch(ctx, func(_ []Target, err error) {
+				if err != nil {
+					failures++
+				}
+			})
+			lookups := z.first
+			if c.fails {
+				lookups = failures // of which each asks more than once
+			}
+			if lookups < c.least || lookups > c.most || (failures > 0) != c.fails {
+				t.Errorf("%+v: %d lookups", c, lookups)
+			}
+		})
+	}
+}
+
+// After an answer, a failure is tried again at once.
+func TestRetriesBeginAnew(t *testing.T) {
+	netResolver()
+	synctest.Test(t, func(t *testing.T) {
+		z := &zone{records: map[string][]dnsmessage.Resource{"app.test.": {a("app.test.", 0, "192.0.2.1")}}, fail: true}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var failures []time.Time
+		z.inMemory().Discoverer(spec.Discover{Network: spec.TCP, Host: "app.test.", Port: 80}).Watch(ctx, func(_ []Target, err error) {
+			if err != nil {
+				failures = append(failures, time.Now())
+			}
+			z.mu.Lock()
+			defer z.mu.Unlock()
+			z.fail = len(failures) != 9 || err == nil // one answer after nine failures
+			if len(failures) == 11 {
+				cancel()
+			}
+		})
+		if long := failures[8].Sub(failures[7]); long < 20*time.Second {
+			t.Errorf("after eight failures it is tried again after %v", long)
+		}
+		if soon := failures[10].Sub(failures[9]); soon > 2*time.Second {
+			t.Errorf("after an answer and a failure it is tried again after %v", soon)
 		}
 	})
 }

@@ -295,14 +295,14 @@ func TestConsulFaults(t *testing.T) {
 					t.Errorf("%d requests until error %d", n, w.errors)
 				}
 				w.mu.Unlock()
-				waiting := 0
+				withIndex := 0
 				for _, r := range s.Requests()[before:] {
 					if r.URL.Query().Has("index") {
-						waiting++
+						withIndex++
 					}
 				}
-				if waiting > 1 { // package http repeats the one whose connection ended
-					t.Errorf("%d queries wait for a change after an error", waiting)
+				if withIndex > 1 { // package http repeats the one whose connection ended
+					t.Errorf("%d queries wait for a change after an error", withIndex)
 				}
 				s.Fault(nil)
 				s.Set("web", at(2))

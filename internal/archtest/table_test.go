@@ -221,7 +221,7 @@ var table = []rule{
 		"cmd/penstock/internal/logs":         assembled,
 		"cmd/penstock/internal/offline":      assembled,
 		"cmd/penstock/internal/remote":       "where registries are, and what their clients share",
-		"cmd/penstock/internal/removal":      assembled,
+		"cmd/penstock/internal/liveflows":    assembled,
 		"cmd/penstock/internal/rules":        assembled,
 		"cmd/penstock/internal/sandboxed":    assembled,
 		"cmd/penstock/internal/sources":      assembled,
@@ -315,7 +315,7 @@ var table = []rule{
 	}, tests: edges{
 		"cmd/penstock/internal/counts": "what outlives a reload is counted somewhere",
 	}},
-	{pkg: "cmd/penstock/internal/removal", code: edges{
+	{pkg: "cmd/penstock/internal/liveflows", code: edges{
 		"cmd/penstock/internal/spec":     shared,
 		"cmd/penstock/internal/hooks":    "what the daemon knows of a flow",
 		"cmd/penstock/internal/upstream": "members that were removed",
@@ -613,7 +613,7 @@ var edgesBetween = map[string][]string{
 	"cmd/penstock/internal/sandboxed": {"cmd/penstock/internal/account", "cmd/penstock/internal/config", "cmd/penstock/internal/sandboxneeds", "cmd/penstock/internal/discover", "cmd/penstock/internal/earlykeeper", "cmd/penstock/internal/host", "cmd/penstock/internal/keeping", "cmd/penstock/internal/systemd"},
 	"cmd/penstock/internal/keeping":   {"cmd/penstock/internal/saved", "cmd/penstock/internal/config", "cmd/penstock/internal/rules", "cmd/penstock/internal/account", "cmd/penstock/internal/upstream", "cmd/penstock/internal/admit", "cmd/penstock/internal/admin", "cmd/penstock/internal/systemd", "cmd/penstock/internal/earlykeeper", "cmd/penstock/internal/sandboxneeds", "cmd/penstock/internal/host", "cmd/penstock/internal/logs"},
 	"cmd/penstock/internal/hooks":     {"cmd/penstock/internal/logs", "cmd/penstock/internal/account", "cmd/penstock/internal/admit", "cmd/penstock/internal/certs", "cmd/penstock/internal/sandboxneeds", "cmd/penstock/internal/cycle", "cmd/penstock/internal/starttls", "cmd/penstock/internal/route", "cmd/penstock/internal/saved", "cmd/penstock/internal/upstream"},
-	"cmd/penstock/internal/removal":   {"cmd/penstock/internal/hooks", "cmd/penstock/internal/upstream"},
+	"cmd/penstock/internal/liveflows": {"cmd/penstock/internal/hooks", "cmd/penstock/internal/upstream"},
 	"cmd/penstock/internal/offline":   {"cmd/penstock/internal/cli", "cmd/penstock/internal/config", "cmd/penstock/internal/rules", "cmd/penstock/internal/cycle", "cmd/penstock/internal/sources", "cmd/penstock/internal/console", "cmd/penstock/internal/convert", "cmd/penstock/internal/convert/haproxy", "cmd/penstock/internal/convert/nginx", "cmd/penstock/internal/manual", "cmd/penstock/internal/route", "cmd/penstock/internal/certs", "cmd/penstock/internal/upstream", "cmd/penstock/internal/etcd", "cmd/penstock/internal/remote", "cmd/penstock/internal/fleet"},
 	"cmd/penstock/internal/sources":   {"cmd/penstock/internal/saved", "cmd/penstock/internal/config", "cmd/penstock/internal/remote", "cmd/penstock/internal/etcd", "cmd/penstock/internal/fleet", "cmd/penstock/internal/xds"},
 	"cmd/penstock/internal/rules":     {"cmd/penstock/internal/account", "cmd/penstock/internal/certs", "cmd/penstock/internal/config", "cmd/penstock/internal/cycle"},

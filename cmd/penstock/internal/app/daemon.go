@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
-	"github.com/penstock/penstock/cmd/penstock/internal/removal"
+	"github.com/penstock/penstock/cmd/penstock/internal/liveflows"
 	"github.com/penstock/penstock/cmd/penstock/internal/sandboxed"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/systemd"
@@ -50,10 +50,10 @@ type given struct {
 type parts struct {
 	engine  *relay.Engine
 	set     *upstream.Set
-	clients *certs.Clients // TLS towards members
-	hooks   *hooks.Hooks   // what is done with flows
-	removed *removal.Flows // which end, because the configuration has them no longer
-	server  *admin.Server  // nil: there is no admin listener
+	clients *certs.Clients   // TLS towards members
+	hooks   *hooks.Hooks     // what is done with flows
+	removed *liveflows.Flows // which end, because the configuration has them no longer
+	server  *admin.Server    // nil: there is no admin listener
 	fleet   *fleetPart
 	memory  memory
 	reloads reloads
@@ -151,7 +151,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 		TLS:        hooks.NewTLSFlows(d.keeping.Values),
 		Sandbox:    c.Current(),
 	}
-	d.removed = removal.New(d.engine, func() removal.Config { return d.active.Load() })
+	d.removed = liveflows.New(d.engine, func() liveflows.Config { return d.active.Load() })
 	answers := upstream.NewAnswersFile(cfg.Node.State, log)
 	d.clients = certs.NewClients(d.certificateOptions(), d.tellFiles)
 	d.set = upstream.NewSet(upstream.Options{Clients: d.clients, CertificateExpires: d.certificateExpires, MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: host.DialControl, MemberRemoved: d.removed.MemberRemoved,
@@ -191,10 +191,10 @@ func (d *daemon) waitForLookups(ctx context.Context, most time.Duration) error {
 
 // IsRemoved reports whether a flow's listener, route or member was removed. It also returns what
 // its route said, when the flow took it, about such flows.
-func (f *activeConfig) IsRemoved(p *hooks.State) (spec.Removed, bool) {
+func (f *activeConfig) IsRemoved(p *hooks.State) (spec.LiveFlows, bool) {
 	w, m := p.Target(), p.Member()
 	if w == nil {
-		return spec.Removed{}, false
+		return spec.LiveFlows{}, false
 	}
 	gone := m != nil && m.Removed()
 	if s := f.planOf(p.Listener()); s == nil {

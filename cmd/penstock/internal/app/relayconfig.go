@@ -38,7 +38,7 @@ func (c *relayCmd) config() *spec.Config {
 		Replies: int(c.Replies), Unreachable: c.Unreachable,
 		To: group,
 	}
-	l.Default = &spec.Route{Name: "default", To: group, Timeouts: l.Timeouts, Removed: spec.Removed{What: "keep"}}
+	l.Default = &spec.Route{Name: "default", To: group, Timeouts: l.Timeouts, Removed: spec.LiveFlows{What: "keep"}}
 	pipes := int(c.Pipes)
 	if c.NoSplice {
 		pipes = -1

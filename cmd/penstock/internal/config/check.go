@@ -72,7 +72,7 @@ func (r *reader) checkRate(burst *int, rate float64) {
 	}
 }
 
-func (r *reader) checkRemoved(m *spec.Removed) {
+func (r *reader) checkRemoved(m *spec.LiveFlows) {
 	if m.What != "drain" {
 		if r.isSet(&m.After) || r.isSet(&m.Jitter) {
 			r.fail(r.position(&m.After, &m.Jitter), fault{problem: "only drained flows have a deadline", allowed: "after and jitter together with live-flows: drain"})

@@ -55,7 +55,7 @@ func TestDefaults(t *testing.T) {
 	c := parsed(t, text)
 	timeouts := spec.Timeouts{Connect: 5 * time.Second, HalfClosed: time.Minute}
 	socket := spec.Socket{KeepAlive: 2 * time.Minute}
-	removed := spec.Removed{What: "keep", After: 30 * time.Second}
+	removed := spec.LiveFlows{What: "keep", After: 30 * time.Second}
 	to := spec.Endpoint{Kind: spec.TCP, Host: "127.0.0.1", Port: 81}
 	group := &spec.Group{
 		Name: "tcp://127.0.0.1:81", Balance: "round-robin", Zone: "none", Members: []spec.Member{{Name: to.String(), To: to, Weight: 1}},

@@ -26,7 +26,7 @@ type tokens struct{ all, read string }
 // listener is a spec.Listener with the value of removed, which its routes inherit.
 type listener struct {
 	spec.Listener
-	removed spec.Removed
+	removed spec.LiveFlows
 }
 
 // defaults holds what listeners and groups inherit.
@@ -63,7 +63,7 @@ var defaultsKeys = keysOf("defaults",
 		"Timeouts of listeners and groups.", func(d *defaults) *defaults { return d }),
 	section("tcp", tcpKeys, "Options of TCP sockets, towards clients and upstreams.", func(d *defaults) *spec.Socket { return &d.listener.TCP }),
 	section("sniff", sniffKeys, "How much a client may send before it is routed, where its first bytes matter.", func(d *defaults) *spec.Sniff { return &d.listener.Sniff }),
-	section("removed", removedKeys, "What happens to open flows when a reload removes their route or member.", func(d *defaults) *spec.Removed { return &d.listener.removed }),
+	section("removed", removedKeys, "What happens to open flows when a reload removes their route or member.", func(d *defaults) *spec.LiveFlows { return &d.listener.removed }),
 	balanceKey(func(d *defaults) *spec.Group { return &d.group }),
 	retriesKey(func(d *defaults) *spec.Group { return &d.group }),
 	section("queue", queueKeys, "Where flows wait while every member is down or at its max-flows.", func(d *defaults) *spec.Queue { return &d.group.Queue }),

@@ -30,7 +30,7 @@ var listenerKeys = keysOf("listener",
 	field("replies", count(maxCount), "0", "Datagrams: end a flow when each of the client's datagrams has had this many replies (DNS: 1). 0: do not count replies.", func(l *listener) *int { return &l.Replies }),
 	field("unreachable", oneOf("next", "end", "ignore"), "next", "Datagrams: what an ICMP error from the upstream does. next: go on to the next upstream; end: end the flow; ignore: nothing.", func(l *listener) *string { return &l.Unreachable }),
 	field("tos", oneOf("none", "ecn", "copy"), "none", "UDP: what datagrams keep of the TOS byte (IPv6: traffic class) with which they arrive, in both directions. none: nothing; ecn: the marks of congestion (ECN), for QUIC, L4S and RTP; copy: these and the DSCP, so that clients choose it instead of dscp of the group.", func(l *listener) *string { return &l.TOS }),
-	section("removed", removedKeys, "What happens to open flows when a reload removes their route or member.", func(l *listener) *spec.Removed { return &l.removed }),
+	section("removed", removedKeys, "What happens to open flows when a reload removes their route or member.", func(l *listener) *spec.LiveFlows { return &l.removed }),
 	comparedByPart(field("routes", list(pointer(routeKeys.typ)), "", "Routes in order: a client takes the first one that matches.", func(l *listener) *[]*spec.Route { return &l.Routes })),
 	field("to", groupRef, "", "Default route: where clients go that match no other route. A group's name, or the URL of a single upstream. Without it such clients are refused.", func(l *listener) **spec.Group { return &l.To }),
 ).oneOf("listen", "inherit")
@@ -62,7 +62,7 @@ var routeKeys = keysOf("route",
 	field("client-names", nonEmptyList(clientName), "", "With tls.clients of the listener: names in a client's certificate that match if it has one of them: a URI such as a SPIFFE ID, a DNS name or common name, an address of mail. A leading *. matches one or more labels of a DNS name, /* at the end of a URI whatever follows.", func(r *spec.Route) *[]string { return &r.ClientNames }),
 	field("tls", choice(func(word string) bool { return word == "pass" }, "terminate", "pass").shown(routeTLSWord), "", "pass: TLS passes through untouched, although the listener terminates it. terminate: it does not, which is the default where the listener has tls.", func(r *spec.Route) *bool { return &r.PassTLS }),
 	required(field("to", groupRef, "", "Where clients go: a group's name, or the URL of a single upstream.", func(r *spec.Route) **spec.Group { return &r.To })),
-	section("removed", removedKeys, "What happens to open flows when a reload removes the route or their member. Default: the listener's.", func(r *spec.Route) *spec.Removed { return &r.Removed }),
+	section("removed", removedKeys, "What happens to open flows when a reload removes the route or their member. Default: the listener's.", func(r *spec.Route) *spec.LiveFlows { return &r.Removed }),
 	section("timeouts", timeoutKeys, "Timeouts of the route's flows. Default: the listener's.", func(r *spec.Route) *spec.Timeouts { return &r.Timeouts }),
 	field("bandwidth", bandwidth, "", "Maximum bandwidth of one flow in each direction. Default: the listener's.", func(r *spec.Route) *int64 { return &r.Bandwidth }),
 )
@@ -73,7 +73,7 @@ var sniffKeys = keysOf("sniff",
 )
 
 var removedKeys = keysOf("removed",
-	field("live-flows", oneOf("keep", "drain", "close"), "keep", "keep: they continue. drain: they continue until a deadline. close: they end at once.", func(r *spec.Removed) *string { return &r.What }),
-	field("after", duration(0, "0"), "30s", "drain: how long flows may continue.", func(r *spec.Removed) *time.Duration { return &r.After }),
-	field("jitter", duration(0, "0"), "0", "drain: spread the ends of flows over this long before the deadline.", func(r *spec.Removed) *time.Duration { return &r.Jitter }),
+	field("live-flows", oneOf("keep", "drain", "close"), "keep", "keep: they continue. drain: they continue until a deadline. close: they end at once.", func(r *spec.LiveFlows) *string { return &r.What }),
+	field("after", duration(0, "0"), "30s", "drain: how long flows may continue.", func(r *spec.LiveFlows) *time.Duration { return &r.After }),
+	field("jitter", duration(0, "0"), "0", "drain: spread the ends of flows over this long before the deadline.", func(r *spec.LiveFlows) *time.Duration { return &r.Jitter }),
 )

@@ -20,7 +20,7 @@ type encodedFlow struct {
 	source, admission uint64 // see admit.Admission.State
 	Names
 	member  relay.Addr // first port of the member; zero: there is none
-	removed spec.Removed
+	removed spec.LiveFlows
 	series  account.Key
 }
 
@@ -87,7 +87,7 @@ func (e *encodedFlow) decode(dec *hold.Decoder, p *State) (err error) {
 }
 
 // decodeRemoved is the inverse of encodeRemoved.
-func decodeRemoved(text string) (r spec.Removed, err error) {
+func decodeRemoved(text string) (r spec.LiveFlows, err error) {
 	dec := hold.NewDecoder([]byte(text))
 	r.What = dec.String()
 	r.After, r.Jitter = time.Duration(dec.Uint()), time.Duration(dec.Uint())

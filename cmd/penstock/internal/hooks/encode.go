@@ -110,7 +110,7 @@ func (p *State) encode(e *hold.Encoder, upstream *relay.Addr) {
 
 // encodeRemoved returns what happens to the flows of a route that a reload removes, as a string that its
 // flows share.
-func encodeRemoved(r spec.Removed) string {
+func encodeRemoved(r spec.LiveFlows) string {
 	var e hold.Encoder
 	e.String(r.What)
 	e.Uint(uint64(r.After))

@@ -35,7 +35,7 @@ func TestFlowEncoded(t *testing.T) {
 	}
 	set := upstream.NewSet(upstream.Options{})
 	defer set.Close()
-	removed := spec.Removed{What: "drain", After: time.Minute, Jitter: time.Second}
+	removed := spec.LiveFlows{What: "drain", After: time.Minute, Jitter: time.Second}
 	total := admit.NewTotal(spec.Limits{}, nil)
 	gate := admit.NewController(total, &spec.Listener{}, nil)
 	local, member, other := at("192.0.2.1:80"), at("192.0.2.2:81"), at("192.0.2.3:82")

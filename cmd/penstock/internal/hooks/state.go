@@ -32,7 +32,7 @@ type State struct {
 	start        start       // of a client of a listener with starttls
 	connected    bool        // to an upstream; a datagram flow, or one to a built-in upstream, as soon as it has one
 	endsTLS      bool        // TLS ends or begins here, so that the flow ends with the worker; see TLSFlows
-	endScheduled atomic.Bool // see package removal
+	endScheduled atomic.Bool // see package liveflows
 }
 
 // A start is how a client of a listener with starttls has begun.

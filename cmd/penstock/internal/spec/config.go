@@ -239,14 +239,14 @@ type Route struct {
 	ClientNames []string
 	PassTLS     bool // leave TLS to the upstream, where the listener terminates it
 	To          *Group
-	Removed     Removed
+	Removed     LiveFlows
 	// Timeouts of the route's flows: the listener's, overridden by the route's own.
 	Timeouts  Timeouts
 	Bandwidth int64 // bytes per second, of a flow, in each direction; 0: no limit
 }
 
-// Removed says what happens to open flows whose route or member a new configuration no longer has.
-type Removed struct {
+// LiveFlows says what happens to open flows whose route or member a new configuration no longer has.
+type LiveFlows struct {
 	What  string // keep, drain, close
 	After time.Duration
 	// Jitter spreads the ends of drained flows over this time before the deadline.

@@ -1,4 +1,4 @@
-package removal
+package liveflows
 
 import (
 	"hash/maphash"
@@ -26,7 +26,7 @@ type Flows struct {
 type Config interface {
 	// IsRemoved reports whether a flow's listener, route or member was removed. It also returns what its route said, when
 	// the flow took it, about such flows.
-	IsRemoved(*hooks.State) (spec.Removed, bool)
+	IsRemoved(*hooks.State) (spec.LiveFlows, bool)
 }
 
 // New returns the flows of an engine. running returns the running configuration.

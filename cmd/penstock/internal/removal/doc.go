@@ -1,2 +1,0 @@
-// Package removal ends flows whose listener, route or member was removed, when their routes say so.
-package removal

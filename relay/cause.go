@@ -39,13 +39,15 @@ const (
 	CauseClientClosed                   // the client's connection ended without close_notify, but nothing was on its way; both sides then ended
 	CauseNoPorts                        // no local port was free for the socket towards a datagram flow's upstream
 	CauseInternal                       // the flow was in a state that cannot be: an error of this package's, which Record.Err tells
+	CauseDown                           // for Engine.Kill: the flow's upstream is down
+	CauseFailback                       // for Engine.Kill: the flow's upstream is a backup, and another one is up again
 	causes
 )
 
 var causeNames = [causes]string{"open", "end", "refused", "no-upstream", "connect-timeout", "no-descriptors", "client-gone", "client-reset", "upstream-reset",
 	"client-failed", "upstream-failed", "queue-timeout", "first-byte", "life", "idle", "half-closed", "drained", "closed",
 	"answered", "evicted", "upstream-refused", "removed", "killed", "crashed", "overload",
-	"client-tls", "upstream-tls", "client-truncated", "upstream-truncated", "client-closed", "no-ports", "internal"}
+	"client-tls", "upstream-tls", "client-truncated", "upstream-truncated", "client-closed", "no-ports", "internal", "down", "failback"}
 
 // broken reports whether a side's connection broke. The other side is then reset too,
 // even if the stream towards it has ended, so that an upstream that still works for a

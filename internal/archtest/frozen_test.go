@@ -24,7 +24,7 @@ var published = []publicPackage{
 	{"datapath", true, 21},
 	{"splice", true, 53},
 	{"clienthello", true, 17},
-	{"relay", true, 246},
+	{"relay", true, 248},
 	{"relay/hold", false, 57},
 	{"relay/overload", false, 21},
 	{"relay/stats", false, 126},

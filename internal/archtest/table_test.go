@@ -318,8 +318,9 @@ var table = []rule{
 	{pkg: "cmd/penstock/internal/liveflows", code: edges{
 		"cmd/penstock/internal/spec":     shared,
 		"cmd/penstock/internal/hooks":    "what the daemon knows of a flow",
-		"cmd/penstock/internal/upstream": "members that were removed",
+		"cmd/penstock/internal/upstream": "members that were removed, and those that are down",
 		"relay":                          public,
+		"relay/stats":                    public,
 	}},
 	{pkg: "cmd/penstock/internal/keeping", code: edges{
 		"relay":                              public,

@@ -74,7 +74,7 @@ func stages() []stage {
 		{name: "old sockets", place: "new clients go by the new listeners already",
 			commit: (*application).closeOld},
 		{name: "members that lead back", place: "the members are those of the new groups", commit: func(a *application) { a.updateCycles() }},
-		{name: "removed flows", place: "what was removed is known by what is there", commit: func(a *application) { a.removed.ScheduleEnds() }},
+		{name: "flows that end", place: "what was removed is known by what is there, and what groups say of flows is what they say now", commit: func(a *application) { a.flows.ScheduleEnds() }},
 		{name: "fleet", place: "it reports what runs", commit: func(a *application) { a.fleet.use(a.next.Config) }},
 		{name: "keeper", place: "the next worker begins with what runs, and with nothing that was refused", commit: (*application).tellKeeper},
 	}

@@ -52,7 +52,7 @@ type parts struct {
 	set     *upstream.Set
 	clients *certs.Clients   // TLS towards members
 	hooks   *hooks.Hooks     // what is done with flows
-	removed *liveflows.Flows // which end, because the configuration has them no longer
+	flows   *liveflows.Flows // which end, because of what has happened to their listener, route or member
 	server  *admin.Server    // nil: there is no admin listener
 	fleet   *fleetPart
 	memory  memory
@@ -151,17 +151,17 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 		TLS:        hooks.NewTLSFlows(d.keeping.Values),
 		Sandbox:    c.Current(),
 	}
-	d.removed = liveflows.New(d.engine, func() liveflows.Config { return d.active.Load() })
+	d.flows = liveflows.New(d.engine, func() liveflows.Config { return d.active.Load() })
 	answers := upstream.NewAnswersFile(cfg.Node.State, log)
 	d.clients = certs.NewClients(d.certificateOptions(), d.tellFiles)
-	d.set = upstream.NewSet(upstream.Options{Clients: d.clients, CertificateExpires: d.certificateExpires, MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: host.DialControl, MemberRemoved: d.removed.MemberRemoved,
+	d.set = upstream.NewSet(upstream.Options{Clients: d.clients, CertificateExpires: d.certificateExpires, MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: host.DialControl, MemberRemoved: d.flows.Look, FlowsEnd: d.flows.Look, FlowsKept: d.flowsKept,
 		Explain:    func(err error) error { return d.sandboxed.Explain(err) },
 		Permit:     func(to spec.Endpoint) bool { return d.sandboxed.Permits(to) },
 		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, LastGood: answers.Read(), Share: d.fleet.share, Counts: k.CountsMemory(), Saved: &d.keeping.Before().Members})
 	d.hooks.Clients, d.hooks.Groups = d.clients, d.set
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: cycle.NewListeners(nil, nil)})
 	d.background.Go(d.forgetMembers)
-	d.background.Go(func() { d.removed.FollowMembers(d.background.closing) })
+	d.background.Go(func() { d.flows.FollowMembers(d.background.closing) })
 	d.background.Go(d.lookAtCertificates)
 	d.background.Go(func() { answers.Follow(d.set, d.background.closing) })
 	return d, nil
@@ -277,6 +277,13 @@ func (d *daemon) panicChanged(group string, panics bool, up, all int) {
 	d.log.event(level, "health", group, message)
 }
 
+// flowsKept logs that flows of members that have failed continue.
+func (d *daemon) flowsKept(group, member string, failed, all int) {
+	const message = "most members have failed at once: their flows continue, whatever down says"
+	d.log.Log(context.Background(), slog.LevelWarn, message, "group", group, "member", member, "failed", failed, "members", all)
+	d.log.event(slog.LevelWarn, "health", group, message)
+}
+
 // reopen reopens log files after they were moved away.
 func (d *daemon) reopen() {
 	d.hooks.Accounting.Reopen()
@@ -293,7 +300,7 @@ func (d *daemon) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.engine.Close()
-	d.removed.Close()
+	d.flows.Close()
 	d.set.Close()
 	d.hooks.Accounting.Close()
 	d.listening.inherited.Close()

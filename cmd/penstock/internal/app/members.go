@@ -51,7 +51,7 @@ func (d *daemon) SetMember(ctx context.Context, group, name string, change api.M
 		err = d.set.SetMode(group, name, mode)
 	}
 	if err == nil && change.State == "disable" {
-		d.removed.EndMemberFlows(group, name)
+		d.flows.EndMemberFlows(group, name)
 	}
 	if err == nil && change.Address != "" {
 		for _, m := range d.membersNamed(group, name) {

@@ -58,7 +58,7 @@ func (d *daemon) restore() error {
 	k.AddStart(&w)
 	d.tellStart(&w, young)
 	d.saveState(savedSources) // the event, should this worker die soon, too
-	d.removed.ScheduleEnds()
+	d.flows.ScheduleEnds()
 	return nil
 }
 

@@ -20,6 +20,8 @@ func (r *reader) checkFile(f *file) {
 	r.checkAdmin(f)
 	r.checkRate(&f.Limits.Burst, f.Limits.NewFlows)
 	r.checkRemoved(&f.defaults.listener.removed)
+	r.checkRemoved(&f.defaults.group.Down)
+	r.checkRemoved(&f.defaults.group.Up)
 	for _, g := range f.Groups {
 		r.checkGroup(g)
 	}
@@ -266,6 +268,8 @@ func (r *reader) checkGroup(g *spec.Group) {
 		r.warn(r.position(&g.Timeouts.Retries), fault{problem: fmt.Sprintf("shorter than connect: the first attempt to connect alone may take %s", brief(g.Timeouts.Connect))})
 	}
 	r.checkCheck(g)
+	r.checkRemoved(&g.Down)
+	r.checkRemoved(&g.Up)
 	r.checkGroupTLS(g)
 	if e := g.Eject; e != nil && e.Max < e.For {
 		r.fail(r.position(&e.Max, &e.For, g), fault{problem: fmt.Sprintf("max (%s) is shorter than for (%s)", brief(e.Max), brief(e.For)), allowed: "max of at least for"})

@@ -59,7 +59,7 @@ func TestDefaults(t *testing.T) {
 	to := spec.Endpoint{Kind: spec.TCP, Host: "127.0.0.1", Port: 81}
 	group := &spec.Group{
 		Name: "tcp://127.0.0.1:81", Balance: "round-robin", Zone: "none", Members: []spec.Member{{Name: to.String(), To: to, Weight: 1}},
-		Lookups:  spec.Lookups{Keep: 30 * time.Second, MaxMembers: 10000, Vanish: 0.5},
+		Down: removed, Up: removed, Lookups: spec.Lookups{Keep: 30 * time.Second, MaxMembers: 10000, Vanish: 0.5},
 		Timeouts: spec.GroupTimeouts{Connect: 5 * time.Second}, Retries: 2, Queue: spec.Queue{Timeout: 5 * time.Second},
 		Dial: spec.Dial{TCP: socket},
 	}

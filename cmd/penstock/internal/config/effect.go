@@ -138,10 +138,19 @@ func (r *reader) warnGroup(g *spec.Group) {
 	if g.Check == nil && g.Eject == nil && g.Panic > 0 && !g.DiscoversIn("xds") {
 		r.warnNoEffect("without check and eject members never go down", &g.Panic)
 	}
+	literal := len(g.Discover) == 0 && !slices.ContainsFunc(g.Members, func(m spec.Member) bool { return isName(m.To) })
+	if g.Check == nil && g.Eject == nil && len(g.Discover) == 0 {
+		r.warnNoEffect("without check and eject members never go down", &g.Down)
+	}
+	if len(g.Members) == 1 && literal && !g.Down.Keeps() {
+		r.warnNoEffect("flows of the only member continue: most of the group is down with it", &g.Down)
+	}
+	if !g.Up.Keeps() && len(g.Discover) == 0 && !slices.ContainsFunc(g.Members, func(m spec.Member) bool { return m.Backup }) {
+		r.warnNoEffect("the group has no backup members", &g.Up)
+	}
 	if g.Zone == spec.ZoneWeighted && !g.DiscoversIn("xds") {
 		r.warnNoEffect("only localities of xds have weights", &g.Zone)
 	}
-	literal := len(g.Discover) == 0 && !slices.ContainsFunc(g.Members, func(m spec.Member) bool { return isName(m.To) })
 	if e, n := g.Eject, len(g.Members); e != nil && literal && e.Share*float64(n) < 1-1e-9 {
 		r.warnNoEffect(fmt.Sprintf("a share of %v of %s is less than one member", e.Share, Counted(n, "member")), &g.Eject)
 	}

@@ -70,6 +70,8 @@ var defaultsKeys = keysOf("defaults",
 	slowStartKey(func(d *defaults) *spec.Group { return &d.group }),
 	checkKey(func(d *defaults) *spec.Group { return &d.group }),
 	ejectKey(func(d *defaults) *spec.Group { return &d.group }),
+	downKey(func(d *defaults) *spec.Group { return &d.group }),
+	upKey(func(d *defaults) *spec.Group { return &d.group }),
 )
 
 var engineKeys = keysOf("engine",

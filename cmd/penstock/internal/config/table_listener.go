@@ -72,6 +72,15 @@ var sniffKeys = keysOf("sniff",
 	field("timeout", duration(time.Millisecond, ""), "5s", "How long a client may take to send them.", func(s *spec.Sniff) *time.Duration { return &s.Timeout }),
 )
 
+// downKey and upKey are of groups and defaults.
+func downKey[T any](get func(*T) *spec.Group) key[T] {
+	return section("down", removedKeys, "What happens to open flows of a member that goes down or is ejected, unless most of the group does so at about the same time. after begins when the member goes down, and a member that is up again keeps its flows.", func(t *T) *spec.LiveFlows { return &get(t).Down })
+}
+
+func upKey[T any](get func(*T) *spec.Group) key[T] {
+	return section("up", removedKeys, "What happens to open flows of backup members when another member is up again after none was.", func(t *T) *spec.LiveFlows { return &get(t).Up })
+}
+
 var removedKeys = keysOf("removed",
 	field("live-flows", oneOf("keep", "drain", "close"), "keep", "keep: they continue. drain: they continue until a deadline. close: they end at once.", func(r *spec.LiveFlows) *string { return &r.What }),
 	field("after", duration(0, "0"), "30s", "drain: how long flows may continue.", func(r *spec.LiveFlows) *time.Duration { return &r.After }),

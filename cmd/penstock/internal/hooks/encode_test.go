@@ -20,7 +20,7 @@ import (
 var encodedFields = map[string]string{
 	"plan": "name", "target": "names", "member": "name and address", "series": "names", "admission": "state",
 	"header": "value", "local": "value", "hello": "what routes need", "reason": "name", "start": "value", "connected": "value",
-	"lease": "of the member", "endsTLS": "a flow with TLS is not kept", "endScheduled": "scheduled again",
+	"lease": "of the member", "endsTLS": "a flow with TLS is not kept", "downReason": "noted again when the end is scheduled",
 }
 
 // What encode writes, decode reads, field by field, with and without each of them.

@@ -448,6 +448,8 @@ func (h *Hooks) done(r *relay.Record) {
 		e.Reason = spec.ReasonQueueTimeout
 	case relay.CauseRemoved:
 		e.Reason = spec.ReasonRemoved
+	case relay.CauseDown:
+		e.Reason = spec.Reason(p.downReason.Load())
 	case relay.CauseKilled:
 		e.Reason = spec.ReasonKilled
 	}

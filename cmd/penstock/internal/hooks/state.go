@@ -24,15 +24,15 @@ type State struct {
 	header    *admit.Header // PROXY header received; nil: none
 	local     *relay.Addr   // address that the client connected to; nil: not asked for yet
 
-	hello        atomic.Pointer[clientTLS] // nil: the client has not sent a ClientHello that was read
-	target       atomic.Pointer[Target]
-	member       atomic.Pointer[upstream.Member]
-	series       atomic.Pointer[account.Series] // counts the flow; nil: none yet
-	reason       spec.Reason
-	start        start       // of a client of a listener with starttls
-	connected    bool        // to an upstream; a datagram flow, or one to a built-in upstream, as soon as it has one
-	endsTLS      bool        // TLS ends or begins here, so that the flow ends with the worker; see TLSFlows
-	endScheduled atomic.Bool // see package liveflows
+	hello      atomic.Pointer[clientTLS] // nil: the client has not sent a ClientHello that was read
+	target     atomic.Pointer[Target]
+	member     atomic.Pointer[upstream.Member]
+	series     atomic.Pointer[account.Series] // counts the flow; nil: none yet
+	reason     spec.Reason
+	start      start         // of a client of a listener with starttls
+	connected  bool          // to an upstream; a datagram flow, or one to a built-in upstream, as soon as it has one
+	endsTLS    bool          // TLS ends or begins here, so that the flow ends with the worker; see TLSFlows
+	downReason atomic.Uint32 // a spec.Reason: see EndFor
 }
 
 // A start is how a client of a listener with starttls has begun.
@@ -146,8 +146,8 @@ func (p *State) Hello() (*clienthello.Hello, *certs.Identity) {
 	return &h.Hello, h.identity
 }
 
-// ScheduleEnd notes that the flow's end is scheduled, and reports whether it was not yet.
-func (p *State) ScheduleEnd() bool { return !p.endScheduled.Swap(true) }
+// EndFor notes why the flow is to end by CauseDown.
+func (p *State) EndFor(reason spec.Reason) { p.downReason.Store(uint32(reason)) }
 
 // EachFlow calls do with every open flow that the daemon knows.
 func EachFlow(engine *relay.Engine, do func(*relay.FlowInfo, *State)) {

@@ -4,37 +4,64 @@ import (
 	"container/heap"
 	"sync"
 	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 )
 
 // A schedule ends flows at given times. Use newSchedule to make one.
 type schedule struct {
-	end  func(id uint64)
-	mu   sync.Mutex
-	due  deadlines
-	wake chan struct{}
-	stop chan struct{}
-	done chan struct{}
+	end   func(deadline)
+	mu    sync.Mutex
+	due   deadlines
+	known map[occasion]bool // those of due
+	wake  chan struct{}
+	stop  chan struct{}
+	done  chan struct{}
 }
 
-// A deadline is when a flow is to end. Flows that have ended by then are ignored: ids are never
+// A deadline is when a flow is to end, and why. Flows that have ended by then are ignored: ids are never
 // reused.
 type deadline struct {
-	at time.Time
-	id uint64
+	at     time.Time
+	id     uint64
+	end    *upstream.End
+	member *upstream.Member // that has the end; nil: the end holds for ever
+}
+
+// An occasion identifies a deadline.
+type occasion struct {
+	id  uint64
+	end *upstream.End
+}
+
+func (d *deadline) occasion() occasion { return occasion{d.id, d.end} }
+
+// holds reports whether the occasion has not passed: the member has not come up again, and the configuration still wants its flows to end.
+func (d *deadline) holds() bool {
+	if d.member == nil {
+		return true
+	}
+	now, _ := d.member.End()
+	return now == d.end
 }
 
 // newSchedule returns a running schedule that ends flows by calling end.
-func newSchedule(end func(id uint64)) *schedule {
-	s := &schedule{end: end, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+func newSchedule(end func(deadline)) *schedule {
+	s := &schedule{end: end, known: map[occasion]bool{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	go s.run()
 	return s
 }
 
-// add schedules the end of a flow. The time may have passed.
-func (s *schedule) add(at time.Time, id uint64) {
+// add schedules the end of a flow, unless it is already scheduled on the same occasion. The time may have passed.
+func (s *schedule) add(d deadline) {
 	s.mu.Lock()
-	heap.Push(&s.due, deadline{at, id})
-	first := s.due[0].id == id
+	if s.known[d.occasion()] {
+		s.mu.Unlock()
+		return
+	}
+	s.known[d.occasion()] = true
+	heap.Push(&s.due, d)
+	first := s.due[0].id == d.id
 	s.mu.Unlock()
 	if first {
 		select {
@@ -57,12 +84,14 @@ func (s *schedule) run() {
 	for {
 		wait := time.Hour
 		for {
-			id, until, ok := s.next(time.Now())
+			d, until, ok := s.next(time.Now())
 			if !ok {
 				wait = until
 				break
 			}
-			s.end(id)
+			if d.holds() {
+				s.end(d)
+			}
 		}
 		timer.Reset(wait)
 		select {
@@ -75,16 +104,18 @@ func (s *schedule) run() {
 }
 
 // next removes and returns the first flow that is due, or returns the time until one is.
-func (s *schedule) next(now time.Time) (id uint64, until time.Duration, ok bool) {
+func (s *schedule) next(now time.Time) (d deadline, until time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.due) == 0 {
-		return 0, time.Hour, false
+		return deadline{}, time.Hour, false
 	}
 	if until = s.due[0].at.Sub(now); until > 0 {
-		return 0, until, false
+		return deadline{}, until, false
 	}
-	return heap.Pop(&s.due).(deadline).id, 0, true
+	d = heap.Pop(&s.due).(deadline)
+	delete(s.known, d.occasion())
+	return d, 0, true
 }
 
 // deadlines implements heap.Interface.
@@ -97,6 +128,7 @@ func (d *deadlines) Push(x any)        { *d = append(*d, x.(deadline)) }
 func (d *deadlines) Pop() any {
 	last := len(*d) - 1
 	x := (*d)[last]
+	(*d)[last] = deadline{}
 	*d = (*d)[:last]
 	return x
 }

@@ -18,16 +18,16 @@ func TestSchedule(t *testing.T) {
 		var mu sync.Mutex
 		var ends []end
 		start := time.Now()
-		s := newSchedule(func(id uint64) {
+		s := newSchedule(func(d deadline) {
 			mu.Lock()
 			defer mu.Unlock()
-			ends = append(ends, end{id, time.Since(start)})
+			ends = append(ends, end{d.id, time.Since(start)})
 		})
 		for id, after := range map[uint64]time.Duration{1: 3 * time.Second, 2: 0, 3: time.Second, 4: 2 * time.Hour} {
-			s.add(start.Add(after), id)
+			s.add(deadline{at: start.Add(after), id: id})
 		}
 		time.Sleep(2 * time.Second)
-		s.add(start.Add(time.Second), 5) // which has passed
+		s.add(deadline{at: start.Add(time.Second), id: 5}) // which has passed
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		mu.Lock()

@@ -213,13 +213,13 @@ check.http: every jitter timeout rise fall shared method path host statuses body
 check.send-expect: every jitter timeout rise fall shared send expect
 check.tcp: every jitter timeout rise fall shared
 check.udp: every jitter timeout rise fall shared source port send expect
-defaults: timeouts tcp sniff removed balance retries queue slow-start check eject
+defaults: timeouts tcp sniff removed balance retries queue slow-start check eject down up
 defaults.timeouts: connect retries first-byte idle half-closed life
 discover: registry port port-name tags datacenter stale namespace partition peer family network every weight max-flows
 eject: failures for max share
 file: include defaults engine limits log access-log admin reload sandbox drain registries fleet listeners groups
 fleet: registry drain-grace
-group: balance hash members discover zone lookups timeouts retries queue slow-start check eject panic proxy-protocol dscp tcp tls
+group: balance hash members discover zone lookups timeouts retries queue slow-start check eject down up panic proxy-protocol dscp tcp tls
 group.proxy-protocol: version tlvs forward names tls certificate
 group.timeouts: connect retries
 group.tls: server-name verify min-version alpn starttls

@@ -245,13 +245,17 @@ type Route struct {
 	Bandwidth int64 // bytes per second, of a flow, in each direction; 0: no limit
 }
 
-// LiveFlows says what happens to open flows whose route or member a new configuration no longer has.
+// LiveFlows says what happens to open flows on an occasion: their route or member is no longer in the configuration, their member goes down, or
+// they are on a backup, and a primary is up again.
 type LiveFlows struct {
-	What  string // keep, drain, close
+	What  string // keep, drain, close; empty: keep
 	After time.Duration
 	// Jitter spreads the ends of drained flows over this time before the deadline.
 	Jitter time.Duration
 }
+
+// Keeps reports whether flows continue.
+func (l *LiveFlows) Keeps() bool { return l.What == "" || l.What == "keep" }
 
 // Group is a set of upstreams.
 type Group struct {
@@ -270,6 +274,8 @@ type Group struct {
 	SlowStart time.Duration // after a member comes up; 0: none
 	Check     *Check        // nil: none
 	Eject     *Eject        // nil: none
+	Down      LiveFlows     // of a member that goes down or is ejected
+	Up        LiveFlows     // of backups, when a primary is up again
 	Panic     float64       // when a smaller share of members is up, all get flows; 0 to 1, 0: never
 	Dial      Dial
 	TLS       *ClientTLS // flows originate TLS to the members; nil: they do not

@@ -34,6 +34,9 @@ const (
 	ReasonClientRate              // the same of new flows per second
 	ReasonProtocolMismatch        // the client and the member have agreed on different protocols of TLS
 	ReasonQUICInvalid             // its first datagram is of QUIC, and breaks the rules of it
+	ReasonCheckFailed             // of a flow that was ended: the checks of its member fail
+	ReasonUnhealthy               // the same: its registry says that its member is unhealthy
+	ReasonEjected                 // the same: its member is ejected
 	NumReasons
 )
 
@@ -65,6 +68,9 @@ var reasonNames = [NumReasons]string{
 	ReasonClientRate:       "client-rate",
 	ReasonProtocolMismatch: "protocol-mismatch",
 	ReasonQUICInvalid:      "quic-invalid",
+	ReasonCheckFailed:      "check-failed",
+	ReasonUnhealthy:        "unhealthy",
+	ReasonEjected:          "ejected",
 }
 
 // String returns the reason's name, lower-case with hyphens; empty for ReasonNone.

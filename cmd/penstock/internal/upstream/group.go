@@ -27,6 +27,7 @@ type Group struct {
 
 // groupState is guarded by the Set's lock.
 type groupState struct {
+	groupEnds
 	file    *spec.Group // as configured
 	cfg     *spec.Group // with the changes of operators
 	changes memberChanges

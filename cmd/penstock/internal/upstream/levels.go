@@ -166,6 +166,7 @@ func (g *Group) spread() (backupsPanic bool) {
 // wrong, or that these members would break down under the load of all. The caller holds the Set's lock.
 func (g *Group) updatePanic() {
 	if g.decidePanic() {
+		g.keepInPanic()
 		g.open(g.members)
 		g.close(g.members)
 		g.scheduleBuild()

@@ -29,6 +29,7 @@ type Member struct {
 	// Ejections since the last successful connect.
 	ejectionsInARow atomic.Int32
 
+	end       atomic.Pointer[End]       // of its flows; nil: they continue
 	tier      atomic.Pointer[tierState] // of the last table; nil: it was in none
 	heapIndex atomic.Int32              // in the heap of leastConnections
 	moved     atomic.Bool               // from one heap to another
@@ -40,6 +41,7 @@ type Member struct {
 type memberState struct {
 	configured, override settings // settings of the file, and an operator's, which take precedence
 	memberFacts
+	memberEnds
 	index          int32  // in the group's list
 	refreshed      uint64 // the last refresh that found it
 	counted        counted

@@ -195,6 +195,7 @@ func (g *Group) refresh(now time.Time, why string, everything bool) {
 	}
 	affected := changed
 	if g.decidePanic() {
+		g.keepInPanic()
 		affected = g.members
 	}
 	g.open(affected)

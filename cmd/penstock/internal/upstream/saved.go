@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
 )
 
 // A SavedSet is what a Set knows that the configuration does not say, for the next process: the
@@ -21,13 +22,15 @@ type SavedSet struct {
 
 // A SavedGroup is the state of a group.
 type SavedGroup struct {
-	Name    string           `json:"name"`
-	Panic   bool             `json:"panic,omitempty"`
-	Turns   [2]uint64        `json:"turns"` // of round-robin; the second one is unused
-	Added   []SavedNewMember `json:"added,omitempty"`
-	Removed []SavedNewMember `json:"removed,omitempty"`
-	Moved   []SavedMove      `json:"moved,omitempty"`
-	Members []SavedMember    `json:"members,omitempty"`
+	Name  string    `json:"name"`
+	Panic bool      `json:"panic,omitempty"`
+	Turns [2]uint64 `json:"turns"` // of round-robin; the second one is unused
+	// Failback is since when flows of backups end; zero: they go on.
+	Failback time.Time        `json:"failback,omitzero"`
+	Added    []SavedNewMember `json:"added,omitempty"`
+	Removed  []SavedNewMember `json:"removed,omitempty"`
+	Moved    []SavedMove      `json:"moved,omitempty"`
+	Members  []SavedMember    `json:"members,omitempty"`
 }
 
 // A SavedNewMember is a member as a configuration has it.
@@ -75,6 +78,9 @@ type SavedMember struct {
 	Err      string        `json:"err,omitempty"`
 	Streak   int           `json:"streak,omitempty"`
 	Expires  time.Time     `json:"expires,omitzero"` // of the certificate
+
+	FailedSince time.Time `json:"failed-since,omitzero"` // see memberEnds
+	Ends        string    `json:"ends,omitempty"`        // the reason for which its flows end since then; empty: they go on
 }
 
 // A SavedLookup is the last good answer to a lookup.
@@ -147,6 +153,9 @@ func (s *Set) Save() SavedSet {
 func (g *Group) save() SavedGroup {
 	out := SavedGroup{Name: g.name, Panic: g.panic}
 	out.Turns[0] = g.turn.Load()
+	if g.failback != nil {
+		out.Failback = g.failback.Since
+	}
 	c := g.changesOfNext()
 	for i := range c.added {
 		out.Added = append(out.Added, saveNew(c.added[i]))
@@ -176,13 +185,17 @@ func saveNew(m spec.Member) SavedNewMember {
 
 func (m *Member) save() SavedMember {
 	h := &m.health
-	return SavedMember{
+	out := SavedMember{
 		Name: m.name, URL: spec.URL(m.addr, m.ports),
 		Weight: m.configured.weight, Mode: int(m.configured.mode), OwnWeight: m.override.weight, OwnMode: int(m.override.mode),
 		State: int(m.state), Since: m.since, Why: short(m.why), SlowStartSince: m.slowStartSince,
 		FailuresInARow: int(m.failuresInARow.Load()), EjectionsInARow: int(m.ejectionsInARow.Load()), Ejected: m.ejected, EjectedUntil: m.ejectedUntil,
-		Check: int(h.effective()), Contrary: h.contrary, Checked: h.at, Took: h.took, Err: short(text(h.err)), Streak: h.streak, Expires: h.expires,
+		Check: int(h.effective()), Contrary: h.contrary, Checked: h.at, Took: h.took, Err: short(text(h.err)), Streak: h.streak, Expires: h.expires, FailedSince: m.failedSince,
 	}
+	if m.downEnd != nil {
+		out.Ends = m.downEnd.Reason.String()
+	}
+	return out
 }
 
 func short(s string) string {
@@ -252,6 +265,9 @@ func (g *Group) restore() (turns [2]uint64) {
 	}
 	delete(g.set.saved.groups, g.name)
 	g.panic = from.Panic
+	if !from.Failback.IsZero() {
+		g.failback = &End{relay.CauseFailback, spec.ReasonNone, notAfter(from.Failback, time.Now())}
+	}
 	g.changes, g.next = g.set.permitted(from.changes())
 	return from.Turns
 }
@@ -311,16 +327,14 @@ func (m *Member) restore(now time.Time) bool {
 	if now.After(s.until) || !from.valid() {
 		return false
 	}
-	past := func(t time.Time) time.Time { // no time is in the future, whatever the clock was
-		if t.After(now) {
-			return now
-		}
-		return t
-	}
+	past := func(t time.Time) time.Time { return notAfter(t, now) } // no time is in the future, whatever the clock was
 	m.configured = settings{from.Weight, Mode(from.Mode)}
 	m.override = settings{from.OwnWeight, Mode(from.OwnMode)}
 	m.state, m.since, m.why = State(from.State), past(from.Since), from.Why
 	m.slowStartSince = past(from.SlowStartSince)
+	if m.failedSince = past(from.FailedSince); downReasonNamed(from.Ends) != spec.ReasonNone && !m.failedSince.IsZero() {
+		m.downEnd = &End{relay.CauseDown, downReasonNamed(from.Ends), m.failedSince}
+	}
 	m.failuresInARow.Store(int32(from.FailuresInARow))
 	m.ejectionsInARow.Store(int32(from.EjectionsInARow))
 	m.ejectedUntil = from.EjectedUntil
@@ -338,12 +352,30 @@ func (m *Member) restore(now time.Time) bool {
 	return true
 }
 
+// downReasonNamed returns the reason with a name, of those for which flows end; ReasonNone: there is none.
+func downReasonNamed(name string) spec.Reason {
+	for _, r := range [...]spec.Reason{spec.ReasonCheckFailed, spec.ReasonUnhealthy, spec.ReasonEjected} {
+		if r.String() == name {
+			return r
+		}
+	}
+	return spec.ReasonNone
+}
+
+// notAfter returns t, or most if t is later.
+func notAfter(t, most time.Time) time.Time {
+	if t.After(most) {
+		return most
+	}
+	return t
+}
+
 // valid reports whether every value is one that a member can have.
 func (m *SavedMember) valid() bool {
 	between := func(n, least, most int) bool { return n >= least && n <= most }
 	return between(m.Weight, 0, 256) && between(m.OwnWeight, 0, 256) && between(m.Mode, 0, int(Disable)) && between(m.OwnMode, 0, int(Disable)) &&
 		between(m.State, int(Removed), int(Up)) && between(m.FailuresInARow, 0, maxStreak) && between(m.EjectionsInARow, 0, maxStreak) &&
-		between(m.Check, 0, int(failing)) && between(m.Contrary, 0, maxStreak) && between(m.Streak, 0, maxStreak) && m.Took >= 0 &&
+		between(m.Check, 0, int(failing)) && between(m.Contrary, 0, maxStreak) && between(m.Streak, 0, maxStreak) && m.Took >= 0 && (m.Ends == "" || downReasonNamed(m.Ends) != spec.ReasonNone) &&
 		len(m.Why) <= 4*maxSavedText && len(m.Err) <= 4*maxSavedText
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Options configure a Set. MemberChanged, LookupChanged, PanicChanged and MemberRemoved are called
+// Options configure a Set. MemberChanged, LookupChanged, PanicChanged, MemberRemoved, FlowsEnd and FlowsKept are called
 // one at a time, in order, on a goroutine of the Set, and may call the Set.
 type Options struct {
 	// MemberChanged, if not nil, is called after every change of a member's state.
@@ -29,6 +29,11 @@ type Options struct {
 	// MemberRemoved, if not nil, is called with members that the configuration, or discovery, no
 	// longer has. They get no new flows; their open flows are the caller's business.
 	MemberRemoved func(*Member)
+	// FlowsEnd, if not nil, is called when flows of a member are to end; see [Member.End].
+	FlowsEnd func(*Member)
+	// FlowsKept, if not nil, is called when a member that has flows has failed, and they continue because most of its group has failed at once, with the
+	// number of members that have, and of all that are neither drained nor disabled. It is called once for members that fail together.
+	FlowsKept func(group, member string, failed, all int)
 	// Control sets socket options of checks; nil: none are set.
 	Control Control
 	// Clients has TLS of checks; nil: each check reads the files that its TLS names.

@@ -79,6 +79,7 @@ func (g *Group) settle(m *Member, was bool, now time.Time, why string) {
 			g.set.jobs.add(func() { event(e) })
 		}
 	}
+	g.updateEnds(m, state, now)
 }
 
 // difference returns what a change of something that is counted adds to the count.
@@ -122,12 +123,17 @@ func (m *Member) accept(takes bool) bool {
 	return true
 }
 
+// mode returns the effective mode.
+func (m *Member) mode() Mode {
+	if m.override.mode != AsFile {
+		return m.override.mode
+	}
+	return m.configured.mode
+}
+
 // currentState returns the member's state, except for slow start.
 func (m *Member) currentState() State {
-	mode := m.configured.mode
-	if m.override.mode != AsFile {
-		mode = m.override.mode
-	}
+	mode := m.mode()
 	switch {
 	case m.removed.Load():
 		return Removed

@@ -105,7 +105,7 @@ function ofGroups() {
 }
 
 // expected are refusals that an operator has asked for.
-const expected = ['denied', 'removed', 'killed', 'client-ended'];
+const expected = ['denied', 'removed', 'killed', 'client-ended', 'check-failed', 'unhealthy', 'ejected'];
 
 function ofFlows() {
   if (samples.length < 2) return [];

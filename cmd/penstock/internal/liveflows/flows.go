@@ -9,6 +9,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // Flows ends the flows of an engine. Its methods may be called by anybody, until Close. Use New to make one.
@@ -18,7 +19,7 @@ type Flows struct {
 	ends    *schedule
 
 	mu      sync.Mutex
-	members []*upstream.Member // that were removed, and whose flows are to be looked for
+	members []*upstream.Member // whose flows are to be looked for
 	wake    chan struct{}      // receives after the first of members
 }
 
@@ -29,40 +30,65 @@ type Config interface {
 	IsRemoved(*hooks.State) (spec.LiveFlows, bool)
 }
 
+// The occasions that are no member's.
+var (
+	removed  = &upstream.End{Cause: relay.CauseRemoved} // a listener, route or member was
+	disabled = &upstream.End{Cause: relay.CauseRemoved} // a member was, by an operator
+)
+
 // New returns the flows of an engine. running returns the running configuration.
 func New(engine *relay.Engine, running func() Config) *Flows {
-	return &Flows{engine: engine, running: running, wake: make(chan struct{}, 1), ends: newSchedule(func(id uint64) { engine.Kill(id, relay.CauseRemoved) })}
+	return &Flows{engine: engine, running: running, wake: make(chan struct{}, 1), ends: newSchedule(func(d deadline) { engine.Kill(d.id, d.end.Cause) })}
 }
 
 // EndMemberFlows ends the flows of a member that an operator has disabled.
 func (f *Flows) EndMemberFlows(group, name string) {
 	hooks.EachFlow(f.engine, func(flow *relay.FlowInfo, p *hooks.State) {
 		if m := p.Member(); m != nil && m.Group().Name() == group && m.Is(name) {
-			f.ends.add(time.Now(), flow.ID)
+			f.ends.add(deadline{at: time.Now(), id: flow.ID, end: disabled})
 		}
 	})
 }
 
-// ScheduleEnds looks for flows whose listener, route or member was removed, and schedules their
-// end if their route says so. The ends of drained flows are spread over the jitter.
+// ScheduleEnds looks for flows for which there is an occasion to end, and schedules their end if the configuration says so. The ends
+// of drained flows are spread over the jitter.
 func (f *Flows) ScheduleEnds() {
 	running, now, seed := f.running(), time.Now(), maphash.MakeSeed()
+	share := func(id uint64) float64 { return float64(maphash.Comparable(seed, id)>>11) / (1 << 53) }
+	unconnected := map[*upstream.Member]bool{}
 	hooks.EachFlow(f.engine, func(flow *relay.FlowInfo, p *hooks.State) {
-		said, gone := running.IsRemoved(p)
-		if !gone || said.What == "keep" || !p.ScheduleEnd() {
+		if said, gone := running.IsRemoved(p); gone && !said.Keeps() {
+			f.ends.add(deadline{at: endOf(said, now, share(flow.ID)), id: flow.ID, end: removed})
+		}
+		m := p.Member()
+		if m == nil {
 			return
 		}
-		at := now
-		if said.What == "drain" {
-			share := float64(maphash.Comparable(seed, flow.ID)>>11) / (1 << 53)
-			at = at.Add(said.After - time.Duration(share*float64(said.Jitter)))
+		end, said := m.End()
+		switch {
+		case end == nil || !flow.Start.Before(end.Since):
+		case flow.State != stats.StateRelaying: // it goes on to another member if it fails to connect, and ends if it connects
+			unconnected[m] = true
+		default:
+			p.EndFor(end.Reason)
+			f.ends.add(deadline{at: endOf(said, end.Since, share(flow.ID)), id: flow.ID, end: end, member: m})
 		}
-		f.ends.add(at, flow.ID)
 	})
+	for m := range unconnected {
+		f.Look(m)
+	}
 }
 
-// Times of looking for the flows of members that were removed. To look for them goes through all flows, so that members that are
-// removed within a moment are looked for together, and those that have no flows never. After a look the next one waits
+// endOf returns when a flow ends. share is its share of the jitter, from 0 to 1.
+func endOf(said spec.LiveFlows, since time.Time, share float64) time.Time {
+	if said.What != "drain" {
+		return since
+	}
+	return since.Add(said.After - time.Duration(share*float64(said.Jitter)))
+}
+
+// Times of looking for the flows of members. To look for them goes through all flows, so that members to which something happens
+// within a moment are looked for together, and those that have no flows never. After a look the next one waits
 // lookShare times what it took.
 const (
 	lookDelay = 50 * time.Millisecond
@@ -70,8 +96,8 @@ const (
 	lookWait  = 5 * time.Second // at most
 )
 
-// MemberRemoved is called after the configuration, or discovery, has removed a member.
-func (f *Flows) MemberRemoved(m *upstream.Member) {
+// Look is called after the configuration, or discovery, has removed a member, or when its flows are to end for another reason.
+func (f *Flows) Look(m *upstream.Member) {
 	f.mu.Lock()
 	f.members = append(f.members, m)
 	first := len(f.members) == 1
@@ -81,7 +107,7 @@ func (f *Flows) MemberRemoved(m *upstream.Member) {
 	}
 }
 
-// FollowMembers looks for the flows of members that were removed, until closing is closed.
+// FollowMembers looks for the flows of members that Look was called with, until closing is closed.
 func (f *Flows) FollowMembers(closing <-chan struct{}) {
 	wait := lookDelay
 	timer := time.NewTimer(0)
@@ -102,8 +128,7 @@ func (f *Flows) FollowMembers(closing <-chan struct{}) {
 	}
 }
 
-// lookForMembers looks for the flows of those members that were removed and have any. It returns
-// how long that took.
+// lookForMembers looks for the flows of those members that Look was called with, and that have any. It returns how long that took.
 func (f *Flows) lookForMembers() time.Duration {
 	f.mu.Lock()
 	members := f.members

@@ -1,0 +1,312 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
+)
+
+// soon is a check that finds out soon.
+const soon = "{tcp: {every: 100ms, rise: 1, fall: 2}}"
+
+// memberIs waits until a member is in a state.
+func (c *configured) memberIs(group, member, state string) {
+	c.t.Helper()
+	testwait.Until(c.t, member+" is "+state, func() bool {
+		g, err := c.admin.Group(c.ctx(), group)
+		if err != nil {
+			return false
+		}
+		for _, m := range g.Members {
+			if m.Name == member && m.State == state {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// mustReset expects that a stream is reset.
+func mustReset(t *testing.T, c net.Conn) {
+	t.Helper()
+	c.SetDeadline(time.Now().Add(patience))
+	if rest, err := io.ReadAll(c); len(rest) > 0 || !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the stream is not reset: %q, %v", rest, err)
+	}
+}
+
+// resume is speak at the address of a speaker that has closed its listener.
+func (s *speaker) resume(t *testing.T) *speaker {
+	t.Helper()
+	l, err := net.Listen(s.Addr().Network(), s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return speakAt(t, l, s.name)
+}
+
+// streams returns how many connections a speaker has.
+func (s *speaker) streams() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// Members that no longer listen, but go on with the connections that they have: of those of a group that says so, the flows end, with a reset
+// towards both sides, also if the member is drained. Others go on.
+func TestFlowsOfMembersThatGoDown(t *testing.T) {
+	t.Parallel()
+	one, two, three := speak(t, "one"), speak(t, "two"), speak(t, "three")
+	d := runFile(t, `
+listeners:
+  close: {listen: "tcp://127.0.0.1:0", to: close}
+  path: {listen: "unix://{dir}/path", to: close}
+  keep: {listen: "tcp://127.0.0.1:0", to: keep}
+groups:
+  close: {balance: first, check: {3}, down: {live-flows: close}, members: [{name: one, to: "{0}"}, {name: two, to: "{1}"}, {name: three, to: "{2}"}]}
+  keep: {balance: first, check: {3}, members: [{name: one, to: "{0}"}, {name: two, to: "{1}"}, {name: three, to: "{2}"}]}
+`, one.url(), two.url(), three.url(), soon)
+	d.memberIs("close", "one", "up")
+	d.memberIs("keep", "one", "up")
+	closed, kept := d.to("close"), d.to("keep")
+	path := testnet.Dial(t, &net.UnixAddr{Net: "unix", Name: d.dir + "/path"})
+	for _, c := range []net.Conn{closed, path, kept} {
+		if n := name(t, c); n != "one" {
+			t.Fatalf("a client is at %s", n)
+		}
+	}
+	one.Close()
+	mustReset(t, closed)
+	mustEnd(t, path)
+	d.memberIs("keep", "one", "down")
+	mustPing(t, kept)
+	testwait.Until(t, "the member has lost the flows that ended", func() bool { return one.streams() == 1 })
+	for _, r := range d.records(2)[:2] {
+		mustBe(t, r, "cause", "down", "reason", "check-failed", "member", "one", "group", "close")
+	}
+	if n := d.metric("penstock_flows_ended_total", `cause="down"`); n != 2 {
+		t.Errorf("%v flows ended by the cause", n)
+	}
+
+	// A client of a member that is drained, and then goes down.
+	c := d.to("close")
+	if n := name(t, c); n != "two" {
+		t.Fatalf("a client is at %s", n)
+	}
+	if _, err := d.admin.SetMember(d.ctx(), "close", "two", api.MemberChange{State: "drain"}); err != nil {
+		t.Fatal(err)
+	}
+	mustPing(t, c)
+	two.Close()
+	mustReset(t, c)
+}
+
+// A member that was added at run time is as one of the file.
+func TestFlowsOfAddedMemberThatGoesDown(t *testing.T) {
+	t.Parallel()
+	one, two, added := speak(t, "one"), speak(t, "two"), speak(t, "added")
+	d := runFile(t, `
+listeners: {a: {listen: "tcp://127.0.0.1:0", to: all}}
+groups: {all: {check: {2}, down: {live-flows: close}, members: [{name: one, to: "{0}", backup: true}, {name: two, to: "{1}", backup: true}]}}
+`, one.url(), two.url(), soon)
+	if _, err := d.admin.AddMember(d.ctx(), "all", api.NewMember{Name: "added", Address: added.url()}); err != nil {
+		t.Fatal(err)
+	}
+	d.memberIs("all", "added", "up")
+	d.memberIs("all", "one", "up")
+	c := d.to("a")
+	if n := name(t, c); n != "added" {
+		t.Fatalf("a client is at %s", n)
+	}
+	added.Close()
+	mustReset(t, c)
+	mustBe(t, d.records(1)[0], "cause", "down", "member", "added")
+}
+
+// A check that fails for most members at once does not end their flows, and that is said. Here it does for the only member.
+func TestFlowsOfMostMembersGoOn(t *testing.T) {
+	t.Parallel()
+	one := speak(t, "one")
+	d := runFile(t, `
+listeners: {a: {listen: "tcp://127.0.0.1:0", to: all}}
+groups: {all: {check: {1}, down: {live-flows: close}, members: [{name: one, to: "{0}"}]}}
+`, one.url(), soon)
+	d.memberIs("all", "one", "up")
+	c := d.to("a")
+	name(t, c)
+	one.Close()
+	mustBe(t, d.line("most members have failed at once: their flows continue, whatever down says"), "group", "all", "member", "one", "failed", 1.0, "members", 1.0)
+	d.memberIs("all", "one", "down")
+	mustPing(t, c)
+	events, err := d.admin.Events(d.ctx(), 0)
+	if err != nil || !strings.Contains(fmt.Sprint(events.Events), "their flows continue") {
+		t.Errorf("%v, %+v", err, events)
+	}
+}
+
+// Flows on a backup end when a primary is back; those that come to it later, because the primary is full, go on.
+func TestFlowsOfBackupsGoBack(t *testing.T) {
+	t.Parallel()
+	one, two := speak(t, "one"), speak(t, "two")
+	const text = `
+listeners:
+  a: {listen: "tcp://127.0.0.1:0", to: all}
+  gone: {listen: "tcp://127.0.0.1:0", to: all, removed: {live-flows: close}}
+groups: {all: {check: {2}, up: {live-flows: close}, members: [{name: one, to: "{0}", max-flows: 2}, {name: two, to: "{1}", backup: true}]}}
+`
+	d := runFile(t, text, one.url(), two.url(), soon)
+	d.memberIs("all", "one", "up")
+	before := d.to("a")
+	name(t, before)
+	one.Close()
+	d.memberIs("all", "one", "down")
+	c := d.to("a")
+	if n := name(t, c); n != "two" {
+		t.Fatalf("a client is at %s", n)
+	}
+	one.resume(t)
+	mustReset(t, c)
+	mustBe(t, d.records(1)[0], "cause", "failback", "member", "two")
+	mustPing(t, before)
+	gone := d.to("gone")
+	if n := name(t, gone); n != "one" {
+		t.Errorf("a client is at %s", n)
+	}
+	late := d.to("a")
+	if n := name(t, late); n != "two" {
+		t.Errorf("a client is at %s", n)
+	}
+	d.write(t, strings.Replace(text, "  gone:", "  # gone:", 1), one.url(), two.url(), soon)
+	d.reload() // which looks for flows that are to end
+	mustReset(t, gone)
+	mustPing(t, late)
+	mustPing(t, before)
+}
+
+// A member that is up again before the end of after keeps its flows; a reload that no longer wants the end keeps them, too; one that
+// removes the member ends them as it says.
+func TestFlowsOfMemberThatIsUpAgain(t *testing.T) {
+	t.Parallel()
+	one, two := speak(t, "one"), speak(t, "two")
+	const text = `
+listeners: {a: {listen: "tcp://127.0.0.1:0", to: all, removed: {live-flows: close}}}
+groups: {all: {balance: first, check: {2}, down: {live-flows: drain, after: 1h}, members: [{name: one, to: "{0}"}, {name: two, to: "{1}"}]}}
+`
+	d := runFile(t, text, one.url(), two.url(), soon)
+	d.memberIs("all", "one", "up")
+	c := d.to("a")
+	name(t, c)
+	one.Close()
+	d.memberIs("all", "one", "down")
+	mustPing(t, c)
+	again := one.resume(t)
+	d.memberIs("all", "one", "up")
+	mustPing(t, c)
+	again.Close()
+	d.memberIs("all", "one", "down")
+	d.write(t, strings.Replace(text, `{name: one, to: "{0}"}, `, "", 1), one.url(), two.url(), soon)
+	d.reload()
+	mustReset(t, c)
+	mustBe(t, d.records(1)[0], "cause", "removed", "member", "one")
+}
+
+// A worker that takes over between the member's failure and the end of its flows ends them, however the one before has ended.
+func TestEndsOfFlowsOutliveWorker(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		end  func(*kept)
+	}{{"crash", (*kept).crash}, {"upgrade", (*kept).upgrade}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			one, two := speak(t, "one"), speak(t, "two")
+			k := runKept(t, `
+listeners: {a: {listen: "tcp://127.0.0.1:0", to: all}}
+groups: {all: {balance: first, check: {2}, down: {live-flows: drain, after: 4s}, members: [{name: one, to: "{0}"}, {name: two, to: "{1}"}]}}
+`, one.url(), two.url(), soon)
+			k.memberIs("all", "one", "up")
+			conn := k.to("a")
+			name(t, conn)
+			k.settled(1)
+			one.Close()
+			k.memberIs("all", "one", "down")
+			c.end(k)
+			mustEnd(t, conn)
+			mustBe(t, k.records(1)[0], "cause", "down", "member", "one")
+			k.memberIs("all", "one", "down")
+		})
+	}
+}
+
+// deafUDP answers datagrams with its name and their text, and checks only while it is well.
+func deafUDP(t *testing.T, name string) (at string, well *atomic.Bool) {
+	t.Helper()
+	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	well, done := new(atomic.Bool), make(chan struct{})
+	well.Store(true)
+	go func() {
+		defer close(done)
+		b := make([]byte, 2048)
+		for {
+			n, from, err := pc.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			if text := string(b[:n]); text != "check" || well.Load() {
+				pc.WriteTo([]byte(name+" "+text), from)
+			}
+		}
+	}()
+	t.Cleanup(func() { pc.Close(); <-done })
+	return "udp://" + pc.LocalAddr().String(), well
+}
+
+// A client of UDP whose member goes down is at another one with its next datagram.
+func TestDatagramFlowsOfMemberThatGoesDown(t *testing.T) {
+	t.Parallel()
+	one, well := deafUDP(t, "one")
+	two, _ := deafUDP(t, "two")
+	d := runFile(t, `
+listeners: {a: {listen: "udp://127.0.0.1:0", to: all}}
+groups:
+  all:
+    balance: first
+    check: {udp: {every: 100ms, timeout: 100ms, rise: 1, fall: 2, send: check, expect: check}}
+    down: {live-flows: close}
+    members: [{name: one, to: "{0}"}, {name: two, to: "{1}"}]
+`, one, two)
+	d.memberIs("all", "one", "up")
+	c := testnet.Dial(t, d.at("a"))
+	b := make([]byte, 100)
+	ask := func() string {
+		testwait.Until(t, "an answer comes", func() bool {
+			c.SetDeadline(time.Now().Add(time.Second))
+			io.WriteString(c, "hello")
+			n, err := c.Read(b)
+			b = b[:max(n, 0)]
+			return err == nil
+		})
+		defer func() { b = b[:cap(b)] }()
+		return string(b)
+	}
+	if a := ask(); a != "one hello" {
+		t.Fatalf("%q", a)
+	}
+	well.Store(false)
+	mustBe(t, d.records(1)[0], "cause", "down", "member", "one")
+	if a := ask(); a != "two hello" {
+		t.Errorf("%q", a)
+	}
+}

@@ -1,0 +1,175 @@
+package upstream
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
+)
+
+// An End is an occasion on which flows of members end. It never changes, and its pointer identifies the occasion.
+type End struct {
+	Cause  relay.Cause
+	Reason spec.Reason // of CauseDown: ReasonCheckFailed, ReasonUnhealthy or ReasonEjected
+	Since  time.Time   // flows that have begun before end
+}
+
+// End returns the occasion on which flows of m end, and what its group says of such flows; nil: they continue. A member that is up again, or
+// a backup without a primary that is up, has no End.
+func (m *Member) End() (*End, spec.LiveFlows) {
+	e := m.end.Load()
+	if e == nil {
+		return nil, spec.LiveFlows{}
+	}
+	said := m.group.Config().Down
+	if e.Cause == relay.CauseFailback {
+		said = m.group.Config().Up
+	}
+	if said.Keeps() {
+		return nil, spec.LiveFlows{}
+	}
+	return e, said
+}
+
+// memberEnds is guarded by the Set's lock.
+type memberEnds struct {
+	failedSince time.Time // checks fail, its registry says that it is unhealthy, or it is ejected; zero: none of these
+	downEnd     *End      // of its flows; nil: they go on
+	primaryUp   bool      // it is a primary, and known to be up
+}
+
+// groupEnds is guarded by the Set's lock.
+type groupEnds struct {
+	primariesUp int       // see memberEnds
+	primaryAway bool      // no primary has been up since none accepted flows
+	failback    *End      // of flows of backups; nil: they go on
+	keptTold    time.Time // when FlowsKept was last called
+}
+
+// failure returns why a member does not do its work, whether or not operators have drained it; ReasonNone: it does.
+func (m *Member) failure() spec.Reason {
+	switch {
+	case m.removed.Load(), m.mode() == Disable:
+	case m.health.effective() == failing:
+		return spec.ReasonCheckFailed
+	case m.reported == Unhealthy:
+		return spec.ReasonUnhealthy
+	case m.ejected:
+		return spec.ReasonEjected
+	}
+	return spec.ReasonNone
+}
+
+// updateEnds begins or ends the occasions on which flows end, after m was counted as of a state. What was decided for a member holds until it
+// does its work again; of one that is removed, for ever. The caller holds the Set's lock.
+func (g *Group) updateEnds(m *Member, state State, now time.Time) {
+	if reason := m.failure(); state == Removed {
+	} else if reason == spec.ReasonNone {
+		m.failedSince, m.downEnd = time.Time{}, nil
+	} else if m.failedSince.IsZero() {
+		m.failedSince = now
+		if !g.cfg.Down.Keeps() && !m.counted.acceptsFlows() && !g.mostFailed(m, now) {
+			m.downEnd = &End{relay.CauseDown, reason, now}
+		}
+	}
+	m.publishEnd()
+	g.updateFailback(m, state, now)
+}
+
+// mostFailed reports whether more than half of the group's members have failed at about the same time as m: it is then more likely that the
+// check is wrong. Drained and disabled members do not count. The caller holds the Set's lock.
+func (g *Group) mostFailed(m *Member, now time.Time) bool {
+	since := now.Add(-g.atOnce())
+	failed, all := 0, 0
+	for _, other := range g.members {
+		if other.counted.class == uncounted {
+			continue
+		}
+		all++
+		if other.failedSince.After(since) {
+			failed++
+		}
+	}
+	if m.counted.class == uncounted || 2*failed <= all {
+		return false
+	}
+	if tell := g.set.opt.FlowsKept; tell != nil && m.Active() > 0 && !g.keptTold.After(since) {
+		g.keptTold = now
+		name, member := g.name, m.name
+		g.set.jobs.add(func() { tell(name, member, failed, all) })
+	}
+	return true
+}
+
+// leastAtOnce is the least time within which members fail at once.
+const leastAtOnce = 10 * time.Second
+
+// atOnce returns how long it takes at most, from the moment when checks begin to fail, until all members are down.
+func (g *Group) atOnce() time.Duration {
+	c := g.cfg.Check
+	if c == nil {
+		return leastAtOnce
+	}
+	every := c.Every + time.Duration(c.Jitter/2*float64(c.Every))
+	return max(leastAtOnce, time.Duration(c.Fall)*(every+c.Timeout))
+}
+
+// keepInPanic keeps the flows of members that failed before their level panics. The caller holds the Set's lock.
+func (g *Group) keepInPanic() {
+	for _, m := range g.members {
+		if m.downEnd != nil && m.counted.acceptsFlows() {
+			m.downEnd = nil
+			m.publishEnd()
+		}
+	}
+}
+
+// updateFailback has flows of backups end when a primary is up again after none was, until none is. The caller holds the Set's lock.
+func (g *Group) updateFailback(m *Member, state State, now time.Time) {
+	was := m.primaryUp
+	m.primaryUp = !m.backup && state >= SlowStart
+	g.primariesUp += difference(was, m.primaryUp)
+	failback := g.failback
+	switch {
+	case !g.primaryAccepts():
+		g.primaryAway, failback = true, nil
+	case g.primaryAway && g.primariesUp > 0:
+		g.primaryAway = false
+		if !g.cfg.Up.Keeps() {
+			failback = &End{relay.CauseFailback, spec.ReasonNone, now}
+		}
+	}
+	if failback == g.failback {
+		return
+	}
+	g.failback = failback
+	for _, b := range g.members {
+		b.publishEnd()
+	}
+}
+
+// primaryAccepts reports whether a member that is no backup accepts flows, not counting members in a panic.
+func (g *Group) primaryAccepts() bool {
+	for _, l := range g.levels {
+		if t := &l.tally.members; !l.backup && t.healthy+t.degraded > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// publishEnd makes End return what holds, and says so. The caller holds the Set's lock.
+func (m *Member) publishEnd() {
+	end := m.downEnd
+	if end == nil && m.backup {
+		end = m.group.failback
+	}
+	if end == m.end.Load() {
+		return
+	}
+	m.end.Store(end)
+	m.group.set.touch()
+	if look := m.group.set.opt.FlowsEnd; look != nil && end != nil {
+		m.group.set.jobs.add(func() { look(m) })
+	}
+}

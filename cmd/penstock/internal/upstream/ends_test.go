@@ -1,0 +1,284 @@
+package upstream
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+var closing = spec.LiveFlows{What: "close"}
+
+// ended returns the members whose flows end, each with the reason or cause and the seconds since then.
+func ended(g *Group) (list []string) {
+	for _, m := range g.members {
+		if e, said := m.End(); e != nil {
+			why := e.Cause.String()
+			if e.Reason != spec.ReasonNone {
+				why = e.Reason.String()
+			}
+			list = append(list, fmt.Sprint(m.name, " ", why, " ", said.What, " ", int(time.Since(e.Since).Seconds())))
+		}
+	}
+	return list
+}
+
+func wantEnds(t *testing.T, what string, g *Group, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	if got := ended(g); !slices.Equal(got, want) {
+		t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+// kept is what FlowsKept has said.
+type kept struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (k *kept) tell(group, member string, failed, all int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.said = append(k.said, fmt.Sprintf("%d of %d", failed, all))
+}
+
+func (k *kept) take() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := strings.Join(k.said, ", ")
+	k.said = nil
+	return s
+}
+
+// checkedGroup returns a group of four members, the last of which is a backup, of which as many are up as w says.
+func checkedGroup(w *ward, down, up spec.LiveFlows) *spec.Group {
+	cfg := &spec.Group{Name: "g", Balance: "round-robin", Members: members(4), Down: down, Up: up,
+		Check: &spec.Check{Kind: "tcp", Every: time.Second, Timeout: time.Second, Rise: 1, Fall: 2}}
+	cfg.Members[3].Backup = true
+	for i := range cfg.Members {
+		w.set(cfg.Members[i].To.String(), false)
+	}
+	return cfg
+}
+
+// Flows end while the check of their member fails, whether or not it is drained, and not after it is up again, or disabled.
+func TestFlowsOfMemberThatGoesDownEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w ward
+		var k kept
+		var looked []string
+		cfg := checkedGroup(&w, closing, closing)
+		s, g := set(t, cfg, Options{probe: w.probe, FlowsKept: k.tell, FlowsEnd: func(m *Member) { looked = append(looked, m.name) }})
+		m0, m1 := cfg.Members[0].To.String(), cfg.Members[1].To.String()
+		time.Sleep(5 * time.Second)
+		wantEnds(t, "all are up", g)
+		w.set(m0, true)
+		time.Sleep(3 * time.Second)
+		if got := ended(g); len(got) != 1 || !strings.HasPrefix(got[0], "m0 check-failed close ") {
+			t.Errorf("one is down: %q", got)
+		}
+		w.set(m0, false)
+		time.Sleep(3 * time.Second)
+		wantEnds(t, "it is up again", g)
+		s.SetMode("g", "m1", Drain)
+		time.Sleep(20 * time.Second)
+		wantEnds(t, "another one is drained", g)
+		w.set(m1, true)
+		time.Sleep(3 * time.Second)
+		if got := ended(g); len(got) != 1 || !strings.HasPrefix(got[0], "m1 check-failed close ") {
+			t.Errorf("the drained one is down: %q", got)
+		}
+		s.SetMode("g", "m1", Disable)
+		wantEnds(t, "it is disabled", g)
+		if said := k.take(); said != "" || !slices.Equal(looked, []string{"m0", "m1"}) {
+			t.Errorf("kept %q, looked for %q", said, looked)
+		}
+	})
+}
+
+// When most members go down at once, flows of those that are not found first go on until the end, and that is said once; when they go down one
+// after the other they end.
+func TestFlowsOfMostMembersAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w ward
+		var k kept
+		cfg := checkedGroup(&w, closing, spec.LiveFlows{})
+		_, g := set(t, cfg, Options{probe: w.probe, FlowsKept: k.tell})
+		time.Sleep(5 * time.Second)
+		pick(t, g, 9, true, nil)
+		for i := range cfg.Members {
+			w.set(cfg.Members[i].To.String(), true)
+		}
+		time.Sleep(5 * time.Second)
+		if got := ended(g); len(got) != 2 {
+			t.Errorf("all are down: %q", got)
+		}
+		if said := k.take(); said != "3 of 4" && said != "4 of 4" { // the backup, which has no flows, may be the third
+			t.Errorf("said %q", said)
+		}
+		time.Sleep(time.Hour)
+		if got := ended(g); len(got) != 2 {
+			t.Errorf("an hour later: %q", got)
+		}
+		for i := range cfg.Members {
+			w.set(cfg.Members[i].To.String(), false)
+		}
+		time.Sleep(5 * time.Second)
+		wantEnds(t, "all are up again", g)
+		for i := range cfg.Members {
+			time.Sleep(15 * time.Second)
+			w.set(cfg.Members[i].To.String(), true)
+		}
+		time.Sleep(5 * time.Second)
+		if got := ended(g); len(got) != 4 || k.take() != "" {
+			t.Errorf("one after the other: %q", got)
+		}
+	})
+}
+
+// The only member keeps its flows, and so does each member of a group that panics.
+func TestFlowsAreKeptInPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w ward
+		cfg := checkedGroup(&w, closing, spec.LiveFlows{})
+		cfg.Panic, cfg.Members = 0.7, cfg.Members[:3]
+		_, g := set(t, cfg, Options{probe: w.probe})
+		time.Sleep(5 * time.Second)
+		w.set(cfg.Members[0].To.String(), true)
+		time.Sleep(5 * time.Second)
+		wantEnds(t, "in a panic", g)
+
+		alone := checkedGroup(&w, closing, spec.LiveFlows{})
+		alone.Members = alone.Members[:1]
+		_, g = set(t, alone, Options{probe: w.probe})
+		time.Sleep(5 * time.Second)
+		w.set(alone.Members[0].To.String(), true)
+		time.Sleep(5 * time.Second)
+		wantEnds(t, "the only member", g)
+	})
+}
+
+// A panic that begins later keeps what has not ended yet.
+func TestPanicKeepsFlowsThatHaveNotEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w ward
+		cfg := checkedGroup(&w, closing, spec.LiveFlows{})
+		cfg.Panic, cfg.Members = 0.5, cfg.Members[:3]
+		_, g := set(t, cfg, Options{probe: w.probe})
+		time.Sleep(5 * time.Second)
+		w.set(cfg.Members[0].To.String(), true)
+		time.Sleep(20 * time.Second)
+		if got := ended(g); len(got) != 1 {
+			t.Errorf("one of three: %q", got)
+		}
+		w.set(cfg.Members[1].To.String(), true)
+		time.Sleep(5 * time.Second)
+		wantEnds(t, "in a panic", g)
+	})
+}
+
+// Ejection and what a registry says are occasions, too, each with its cause; a member of a reload that says keep keeps its flows.
+func TestFlowsOfEjectedMembersEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := &spec.Group{Name: "g", Balance: "round-robin", Members: members(3), Down: closing, Eject: &spec.Eject{Failures: 1, For: time.Minute, Max: time.Minute, Share: 0.5}}
+		s, g := set(t, cfg, Options{})
+		g.members[1].failed(fmt.Errorf("refused"))
+		wantEnds(t, "ejected", g, "m1 ejected close 0")
+		keep := *cfg
+		keep.Down = spec.LiveFlows{What: "keep"}
+		s.Apply([]*spec.Group{&keep})
+		wantEnds(t, "after a reload that says keep", g)
+		s.Apply([]*spec.Group{cfg})
+		time.Sleep(30 * time.Second)
+		wantEnds(t, "and one that says close", g, "m1 ejected close 30")
+		s.RemoveMember("g", "m1")
+		m := cfg.Members[1]
+		time.Sleep(45 * time.Second)
+		wantEnds(t, "removed", g)
+		s.AddMember("g", m)
+		wantEnds(t, "added again", g)
+	})
+}
+
+// Flows of backups end when a primary is up again after none was, and go on when it goes down again; not when a second one comes up,
+// nor at the start.
+func TestFlowsOfBackupsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w ward
+		cfg := checkedGroup(&w, spec.LiveFlows{}, closing)
+		_, g := set(t, cfg, Options{probe: w.probe})
+		primaries := func(up bool) {
+			for i := range 3 {
+				w.set(cfg.Members[i].To.String(), !up)
+			}
+			time.Sleep(5 * time.Second)
+		}
+		time.Sleep(5 * time.Second)
+		wantEnds(t, "at the start", g)
+		w.set(cfg.Members[0].To.String(), true)
+		time.Sleep(5 * time.Second)
+		w.set(cfg.Members[0].To.String(), false)
+		time.Sleep(5 * time.Second)
+		wantEnds(t, "one primary was away", g)
+		primaries(false)
+		wantEnds(t, "all primaries are away", g)
+		w.set(cfg.Members[0].To.String(), false)
+		time.Sleep(5 * time.Second)
+		if got := ended(g); len(got) != 1 || !strings.HasPrefix(got[0], "m3 failback close ") {
+			t.Errorf("one is back: %q", got)
+		}
+		since := g.failback
+		primaries(true)
+		if g.failback != since {
+			t.Error("a second one is another occasion")
+		}
+		primaries(false)
+		wantEnds(t, "all primaries are away again", g)
+	})
+}
+
+// What was decided is known to the next process: whose flows end, since when, and whose go on.
+func TestEndsOutliveProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w ward
+		cfg := checkedGroup(&w, closing, closing)
+		first, g := set(t, cfg, Options{probe: w.probe})
+		time.Sleep(5 * time.Second)
+		for i := range 3 {
+			w.set(cfg.Members[i].To.String(), true)
+		}
+		time.Sleep(5 * time.Second)
+		w.set(cfg.Members[0].To.String(), false)
+		time.Sleep(5 * time.Second)
+		m1 := g.members[1]
+		before := ended(g)
+		if len(before) < 2 || !strings.Contains(strings.Join(before, "; "), "m3 failback") {
+			t.Fatalf("%q", before)
+		}
+		saved := throughJSON(t, first.Save())
+		first.Close()
+		next, g := set(t, cfg, Options{probe: w.probe, Saved: saved})
+		defer next.Close()
+		if got := ended(g); !slices.Equal(got, before) {
+			t.Errorf("%q, was %q", got, before)
+		}
+		if !g.members[1].failedSince.Equal(m1.failedSince) {
+			t.Errorf("m1 failed %v, before %v", g.members[1].failedSince, m1.failedSince)
+		}
+		time.Sleep(5 * time.Second)
+		if got := ended(g); len(got) != len(before) {
+			t.Errorf("after further checks %q, was %q", got, before)
+		}
+		bad := *saved
+		bad.Groups[0].Members[1].Ends = "denied"
+		if bad.Groups[0].Members[1].valid() {
+			t.Error("flows end by a reason that is not one of these")
+		}
+	})
+}

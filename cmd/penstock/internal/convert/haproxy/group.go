@@ -241,6 +241,7 @@ func (h *conversion) groupSettings(x *proxy, servers []*server, f *convert.Field
 		}
 		f.Set("eject", f.Get("eject"), why)
 	}
+	h.setEnds(servers, f)
 	switch {
 	case first.proxy == "v2" && (first.names || first.proxyTLS):
 		v := convert.Fields{{Key: "version", Value: convert.Raw("2")}}
@@ -283,6 +284,38 @@ func (h *conversion) groupSettings(x *proxy, servers []*server, f *convert.Field
 		f.Sub("tcp", "send-buffer", convert.Size(n))
 	}
 	return true
+}
+
+// setEnds sets what becomes of flows when servers go down and come back. It is what the servers say if all of those that matter say the same.
+func (h *conversion) setEnds(servers []*server, f *convert.Fields) {
+	failing := f.Get("check") != nil || f.Get("eject") != nil
+	ends := func(word, key string, concerned, says func(*server) bool, comments ...string) {
+		all, some := true, (*server)(nil)
+		for _, s := range servers {
+			if concerned(s) && says(s) {
+				some = s
+			} else if concerned(s) {
+				all = false
+			}
+		}
+		switch {
+		case some == nil || !failing:
+		case !all:
+			h.Note(some.Place, "%s: it is the group's here, and not all of its servers say so; put %s into a group of its own", word, some.name)
+		default:
+			f.Set(key, convert.Fields{{Key: "live-flows", Value: convert.Raw("close")}}, comments...)
+		}
+	}
+	backup := func(s *server) bool { return s.backup }
+	if len(servers) > 1 || servers[0].template > 0 {
+		ends("on-marked-down shutdown-sessions", "down", func(*server) bool { return true }, func(s *server) bool { return s.endsDown },
+			"When more than half of the members go down at once, their flows go on; those of HAProxy end.")
+	} else if s := servers[0]; s.endsDown && failing {
+		h.Note(s.Place, "on-marked-down shutdown-sessions: flows of the only member of a group go on when it goes down; penstock disable ends them")
+	}
+	if slices.ContainsFunc(servers, backup) {
+		ends("on-marked-up shutdown-backup-sessions", "up", func(s *server) bool { return !s.backup }, func(s *server) bool { return s.endsBackups })
+	}
 }
 
 // shift adds to a port, or to both ends of a range.

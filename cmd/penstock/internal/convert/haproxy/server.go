@@ -193,6 +193,8 @@ type server struct {
 	slowstart      time.Duration
 	observe        bool
 	markDown       bool
+	endsDown       bool // on-marked-down shutdown-sessions
+	endsBackups    bool // on-marked-up shutdown-backup-sessions
 	errorLimit     int
 	source, device string
 	tfo            bool
@@ -362,6 +364,14 @@ func (h *conversion) serverOption(s *server, l *line, word, value string) {
 		if s.markDown = value == "mark-down"; !s.markDown {
 			h.Note(l.Place, "on-error %s: no counterpart", value)
 		}
+	case "on-marked-down":
+		if s.endsDown = value == "shutdown-sessions"; !s.endsDown {
+			h.Note(l.Place, "on-marked-down %s: no counterpart; on-marked-down shutdown-sessions is down of a group", value)
+		}
+	case "on-marked-up":
+		if s.endsBackups = value == "shutdown-backup-sessions"; !s.endsBackups {
+			h.Note(l.Place, "on-marked-up %s: no counterpart; on-marked-up shutdown-backup-sessions is up of a group", value)
+		}
 	case "check-send-proxy":
 		s.checkProxy = true
 	case "no-check-send-proxy":
@@ -402,7 +412,6 @@ var serverHints = map[string]string{
 	"downinter":      "; checks come every inter",
 	"minconn":        "; max-flows is a fixed number",
 	"agent-check":    "; penstock weight and penstock drain set weight and state",
-	"on-marked-down": "; flows of a member that goes down go on; penstock disable ends them",
 	"resolve-prefer": "; addresses of both families become members",
 }
 

@@ -116,6 +116,9 @@ func (c *cluster) section(g *groupPlan) *section {
 	c.eject(s)
 	if c.eds != "" || o.has("health_checks") || o.has("outlier_detection") { // otherwise members never go down
 		s.set("panic", share(c.panicThreshold()), "common_lb_config.healthy_panic_threshold")
+		if ends := "close_connections_on_host_health_failure"; o.flag(ends) {
+			s.in("down").set("live-flows", "close", o.path(ends))
+		}
 	}
 	c.proxy(s)
 	c.source(s, g)

@@ -47,8 +47,8 @@ var scenarios = []scenario{
 		[]string{`- {to: "tcp://a.example:80"}`, `- {to: "tcp://b.example:80", backup: true, drained: true}`, "warning: Cluster web: dns_refresh_rate: ignored: names are looked up again"}},
 	{"checks and ejection", plainListener, withKeys(plainCluster, map[string]any{"health_checks": map[string]any{"timeout": time.Second, "interval": 2 * time.Second, "interval_jitter_percent": 30, "unhealthy_threshold": 2, "healthy_threshold": 1, "alt_port": 81,
 		"http_health_check": map[string]any{"path": "/health", "host": "h", "method": 2, "expected_statuses": map[string]any{"start": 200, "end": 300}}},
-		"outlier_detection": map[string]any{"consecutive_5xx": 3, "max_ejection_percent": 50}}),
-		[]string{"http:", "every: 2s", "fall: 2", "rise: 1", "jitter: 0.3", "port: 81", `path: "/health"`, "method: HEAD", `statuses: ["200-299"]`, "panic: 0.5", "failures: 3", "for: 30s", "max: 5m", "share: 0.5"}},
+		"outlier_detection": map[string]any{"consecutive_5xx": 3, "max_ejection_percent": 50}, "close_connections_on_host_health_failure": true}),
+		[]string{"http:", "every: 2s", "fall: 2", "rise: 1", "jitter: 0.3", "port: 81", `path: "/health"`, "method: HEAD", `statuses: ["200-299"]`, "panic: 0.5", "failures: 3", "for: 30s", "max: 5m", "share: 0.5", "down:", "live-flows: close"}},
 	{"a check with bytes", plainListener, withKeys(plainCluster, map[string]any{"health_checks": map[string]any{"timeout": time.Second, "interval": time.Second, "unhealthy_threshold": 1, "healthy_threshold": 1,
 		"tcp_health_check": map[string]any{"send": map[string]any{"text": "50494e47"}, "receive": map[string]any{"binary": "PONG"}}}}), []string{"send-expect:", "send: hex:50494e47", "expect: hex:504f4e47"}},
 	{"policy", plainListener, withKeys(plainCluster, map[string]any{"load_balancing_policy": map[string]any{"policies": []any{

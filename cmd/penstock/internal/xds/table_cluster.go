@@ -46,7 +46,7 @@ var clusterTable = message{"envoy.config.cluster.v3.Cluster", "a group", []field
 	{25, "metadata", otherKind, silent, nil, "for the control plane"},
 	{26, "protocol_selection", numberKind, silent, nil, "it concerns HTTP"},
 	{30, "upstream_connection_options", messageKind, done, &connectionTable, ""},
-	{31, "close_connections_on_host_health_failure", numberKind, ignored, nil, "flows of a member that goes down continue; `penstock disable` and `kill` end them"},
+	{31, "close_connections_on_host_health_failure", numberKind, done, nil, "`down: {live-flows: close}`. When more than half of the members go down at once, or while a priority panics, flows continue"},
 	{32, "ignore_health_on_host_removal", numberKind, silent, nil, "members that are removed get no new flows, whatever their health"},
 	{40, "filters", otherKind, refused, nil, "bytes are relayed as they are"},
 	{41, "load_balancing_policy", messageKind, done, &policiesTable, "`balance`, from the first policy that is known: round_robin, least_request, random, maglev, ring_hash"},

@@ -83,6 +83,9 @@ func TestOccasionsPass(t *testing.T) {
 		d.at = time.Now()
 		s.add(d)
 		wait(0, "when the configuration says keep")
+		set.Apply([]*spec.Group{cfg})
+		s.add(d)
+		wait(0, "when it says drain again", relay.CauseDown)
 
 		s.add(deadline{at: time.Now().Add(time.Hour), id: 4, end: removed})
 		s.add(deadline{at: time.Now(), id: 4, end: disabled})

@@ -63,10 +63,11 @@ func (m *Member) failure() spec.Reason {
 // updateEnds begins or ends the occasions on which flows end, after m was counted as of a state. What was decided for a member holds until it
 // does its work again; of one that is removed, for ever. The caller holds the Set's lock.
 func (g *Group) updateEnds(m *Member, state State, now time.Time) {
-	if reason := m.failure(); state == Removed {
-	} else if reason == spec.ReasonNone {
+	switch reason := m.failure(); {
+	case state == Removed:
+	case reason == spec.ReasonNone:
 		m.failedSince, m.downEnd = time.Time{}, nil
-	} else if m.failedSince.IsZero() {
+	case m.failedSince.IsZero():
 		m.failedSince = now
 		if !g.cfg.Down.Keeps() && !m.counted.acceptsFlows() && !g.mostFailed(m, now) {
 			m.downEnd = &End{relay.CauseDown, reason, now}
@@ -90,7 +91,7 @@ func (g *Group) mostFailed(m *Member, now time.Time) bool {
 			failed++
 		}
 	}
-	if m.counted.class == uncounted || 2*failed <= all {
+	if 2*failed <= all {
 		return false
 	}
 	if tell := g.set.opt.FlowsKept; tell != nil && m.Active() > 0 && !g.keptTold.After(since) {

@@ -142,6 +142,36 @@ func TestFlowsOfMostMembersAreKept(t *testing.T) {
 	})
 }
 
+// Members that are drained count neither as failed nor as members; that flows go on is said once.
+func TestDrainedMembersAreNotMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w ward
+		var k kept
+		cfg := checkedGroup(&w, closing, spec.LiveFlows{})
+		cfg.Members = members(8)
+		s, g := set(t, cfg, Options{probe: w.probe, FlowsKept: k.tell})
+		time.Sleep(5 * time.Second)
+		pick(t, g, 16, true, nil)
+		for i := range 5 {
+			if i < 4 {
+				s.SetMode("g", cfg.Members[i].Name, Drain)
+			}
+			w.set(cfg.Members[i].To.String(), true)
+		}
+		time.Sleep(5 * time.Second)
+		if got := ended(g); len(got) != 5 || k.take() != "" {
+			t.Errorf("four are drained, and with one of the others down: %q", got)
+		}
+		for i := range cfg.Members {
+			w.set(cfg.Members[i].To.String(), true)
+		}
+		time.Sleep(5 * time.Second)
+		if got, said := ended(g), k.take(); len(got) != 6 || said != "3 of 4" {
+			t.Errorf("all are down: %q; said %q", got, said)
+		}
+	})
+}
+
 // The only member keeps its flows, and so does each member of a group that panics.
 func TestFlowsAreKeptInPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -197,7 +227,11 @@ func TestFlowsOfEjectedMembersEnd(t *testing.T) {
 		s.Apply([]*spec.Group{cfg})
 		time.Sleep(30 * time.Second)
 		wantEnds(t, "and one that says close", g, "m1 ejected close 30")
+		gone := g.members[1]
 		s.RemoveMember("g", "m1")
+		if end, _ := gone.End(); end == nil {
+			t.Error("flows of a member that is ejected, and then removed, go on")
+		}
 		m := cfg.Members[1]
 		time.Sleep(45 * time.Second)
 		wantEnds(t, "removed", g)
@@ -212,7 +246,7 @@ func TestFlowsOfBackupsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w ward
 		cfg := checkedGroup(&w, spec.LiveFlows{}, closing)
-		_, g := set(t, cfg, Options{probe: w.probe})
+		s, g := set(t, cfg, Options{probe: w.probe})
 		primaries := func(up bool) {
 			for i := range 3 {
 				w.set(cfg.Members[i].To.String(), !up)
@@ -228,6 +262,9 @@ func TestFlowsOfBackupsEnd(t *testing.T) {
 		wantEnds(t, "one primary was away", g)
 		primaries(false)
 		wantEnds(t, "all primaries are away", g)
+		s.AddMember("g", spec.Member{Name: "new", Weight: 1, To: spec.Endpoint{Kind: spec.TCP, Host: "10.9.9.9", Port: 80}})
+		wantEnds(t, "one is new, and not checked yet", g)
+		s.RemoveMember("g", "new")
 		w.set(cfg.Members[0].To.String(), false)
 		time.Sleep(5 * time.Second)
 		if got := ended(g); len(got) != 1 || !strings.HasPrefix(got[0], "m3 failback close ") {
@@ -280,5 +317,32 @@ func TestEndsOutliveProcess(t *testing.T) {
 		if bad.Groups[0].Members[1].valid() {
 			t.Error("flows end by a reason that is not one of these")
 		}
+	})
+}
+
+// leftOut is a SharedMember of a relay that does not check.
+type leftOut struct{}
+
+func (leftOut) Found(bool, string) {}
+func (leftOut) Leave()             {}
+
+// What the relays that check a member for all have found is an occasion on those that do not check it, too.
+func TestFlowsEndByWhatOtherRelaysFind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w ward
+		cfg := checkedGroup(&w, closing, spec.LiveFlows{})
+		cfg.Check.Shared = 1
+		updates := map[string]func(CheckShare){}
+		_, g := set(t, cfg, Options{probe: w.probe, Share: func(c SharedCheck) (SharedMember, CheckShare) {
+			updates[c.Member] = c.Update
+			return leftOut{}, CheckShare{Known: true, Up: true}
+		}})
+		time.Sleep(5 * time.Second)
+		wantEnds(t, "others find all up", g)
+		update := updates[fmt.Sprintf("%s %d", g.members[1].addr, g.members[1].ports)]
+		update(CheckShare{Known: true, Why: "refused"})
+		wantEnds(t, "and then one down", g, "m1 check-failed close 0")
+		update(CheckShare{Known: true, Up: true})
+		wantEnds(t, "and up again", g)
 	})
 }

@@ -133,6 +133,28 @@ groups: {all: {check: {2}, down: {live-flows: close}, members: [{name: one, to: 
 	mustBe(t, d.records(1)[0], "cause", "down", "member", "added")
 }
 
+// A member that is ejected, because a new client cannot connect to it, loses the clients that it has.
+func TestFlowsOfEjectedMember(t *testing.T) {
+	t.Parallel()
+	one, two := speak(t, "one"), speak(t, "two")
+	d := runFile(t, `
+listeners: {a: {listen: "tcp://127.0.0.1:0", to: all}}
+groups: {all: {balance: first, eject: {failures: 1}, down: {live-flows: close}, members: [{name: one, to: "{0}"}, {name: two, to: "{1}"}]}}
+`, one.url(), two.url())
+	c := d.to("a")
+	if n := name(t, c); n != "one" {
+		t.Fatalf("a client is at %s", n)
+	}
+	one.Close()
+	other := d.to("a")
+	if n := name(t, other); n != "two" {
+		t.Fatalf("a client is at %s", n)
+	}
+	mustReset(t, c)
+	mustBe(t, d.records(1)[0], "cause", "down", "reason", "ejected", "member", "one")
+	mustPing(t, other)
+}
+
 // A check that fails for most members at once does not end their flows, and that is said. Here it does for the only member.
 func TestFlowsOfMostMembersGoOn(t *testing.T) {
 	t.Parallel()

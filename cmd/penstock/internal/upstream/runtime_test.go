@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -179,6 +180,9 @@ func (a answer) Watch(ctx context.Context, update func([]Target, error)) {
 
 // Additions are bounded, and the last member of a group stays.
 func TestMemberChangesAreBounded(t *testing.T) {
+	if testnet.RaceEnabled {
+		t.Skip("nothing here is concurrent, and it takes 6 s of the race detector")
+	}
 	s, _ := set(t, &spec.Group{Balance: "first", Members: members(1)}, Options{})
 	if err := s.RemoveMember("g", "m0"); err == nil || !strings.Contains(err.Error(), "only member") {
 		t.Error(err)

@@ -15,7 +15,6 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
 	"github.com/penstock/penstock/cmd/penstock/internal/remote"
-	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/internal/testwait"
 )
 
@@ -97,7 +96,8 @@ func TestCanary(t *testing.T) {
 	}
 	back(good)
 
-	// Clients that come to all relays find nobody where the new version leads to.
+	// Clients that come to all relays find nobody where the new version leads to. What else can be wrong is in the tests of the judge (package fleet)
+	// and of the reports that it judges by (package app).
 	var all sync.WaitGroup
 	done := make(chan struct{})
 	for _, c := range relays {
@@ -119,32 +119,13 @@ func TestCanary(t *testing.T) {
 	}
 	nobody := speak(t, "nobody")
 	nobody.Close()
-	closer := testnet.Listen(t, "tcp4")
-	defer closer.Close()
-	all.Go(func() {
-		for {
-			conn, err := closer.Accept()
-			if err != nil {
-				return
-			}
-			conn.Close()
-		}
-	})
-	tried := n + 1
-	for _, v := range []struct{ what, text, member, says string }{
-		{"nobody is there", publishedText, nobody.url(), " on the canaries, "},
-		{"a member closes at once", publishedText, "tcp://" + closer.Addr().String(), " flows on the canaries got no byte from their upstream, "},
-		{"the listener is at another address", strings.Replace(publishedText, "127.0.0.1:0", "127.0.0.2:0", 1), two.url(), "flows began on the canaries, where "},
-	} {
-		tried++
-		out, code = p.publish([]string{"--canary", "25%", "--wait", "5m"}, v.text, v.member)
-		if code != 3 || !strings.Contains(out, fmt.Sprintf("version %d was taken back: ", tried)) || !strings.Contains(out, v.says) {
-			t.Fatalf("%s: %d, %s", v.what, code, out)
-		}
-		back(good)
+	tried := n + 2
+	out, code = p.publish([]string{"--canary", "25%", "--wait", "5m"}, publishedText, nobody.url())
+	if code != 3 || !strings.Contains(out, fmt.Sprintf("version %d was taken back: ", tried)) || !strings.Contains(out, " on the canaries, ") {
+		t.Fatalf("nobody is there: %d, %s", code, out)
 	}
+	back(good)
 	close(done)
-	closer.Close()
 	all.Wait()
 
 	cmd := p.trial("5m", publishedText+"# five\n", two.url())

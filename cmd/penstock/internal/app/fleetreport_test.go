@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,11 +21,14 @@ import (
 // A report says of each configured listener, and of all flows, how clients were served.
 func TestServedOf(t *testing.T) {
 	c := account.NewCounters()
-	flow := func(listener, member string, cause relay.Cause, down int64, firstByte time.Duration) {
+	flow := func(listener, member string, cause relay.Cause, down int64, firstByte time.Duration, failed ...error) {
 		s := c.Series(account.Key{Listener: listener})
 		s.Begin()
 		to := c.Series(account.Key{Listener: listener, Route: "r", Group: "g", Member: member})
 		s.Move(to, account.Volume{}, account.Volume{})
+		for _, err := range failed {
+			to.Attempt(err)
+		}
 		to.Attempt(nil)
 		e := &account.Entry{}
 		e.Cause, e.Down.Written, e.FirstByte = cause, down, firstByte
@@ -33,6 +37,7 @@ func TestServedOf(t *testing.T) {
 	flow("web", "one", relay.CauseEnd, 1000, 3*time.Millisecond)
 	flow("web", "two", relay.CauseUpstreamReset, 200_000, 250*time.Millisecond)
 	flow("web", "two", relay.CauseFirstByte, 0, 0)
+	flow("web", "closes", relay.CauseEnd, 0, 0, syscall.ECONNREFUSED, syscall.ETIMEDOUT)
 	flow("gone", "one", relay.CauseEnd, 5, 7*time.Second)
 	c.Series(account.Key{Listener: "web"}).Begin() // is open
 	live := func(add func(*account.Series, account.Volume, account.Volume)) {
@@ -40,8 +45,8 @@ func TestServedOf(t *testing.T) {
 	}
 	all, each := servedOf(c.Snapshot(nil, live), []*spec.Listener{{Name: "web", Listen: spec.Endpoint{Kind: spec.TCP, Port: 80}, Interface: "eth0"}, {Name: "idle", Inherit: "web"}})
 	web := fleet.Listener{Socket: fleet.Socket{Listen: "tcp://:80", Interface: "eth0"}, Served: fleet.Served{
-		Begun: 4, Ends: map[string]int64{"end": 1, "upstream-reset": 1, "first-byte": 1}, BytesDown: 201_001,
-		Sizes: []int64{1, 1, 1, 0, 0, 1, 0, 0}, FirstByte: []int64{2, 0, 0, 0},
+		Begun: 5, ConnectFailures: 2, Ends: map[string]int64{"end": 2, "upstream-reset": 1, "first-byte": 1}, BytesDown: 201_001,
+		Sizes: []int64{2, 1, 1, 0, 0, 1, 0, 0}, FirstByte: []int64{2, 0, 0, 0},
 	}}
 	if got := each["web"]; !reflect.DeepEqual(got, web) {
 		t.Errorf("%+v, want %+v", got, web)
@@ -49,7 +54,7 @@ func TestServedOf(t *testing.T) {
 	if got := each["idle"]; len(each) != 2 || got.Begun != 0 || got.Listen != "inherit web" {
 		t.Errorf("%+v", each)
 	}
-	if all.Begun != 5 || all.Ends["end"] != 2 || all.BytesDown != 201_006 || all.FirstByte[3] != 1 || all.Sizes[1] != 2 {
+	if all.Begun != 6 || all.ConnectFailures != 2 || all.Ends["end"] != 3 || all.BytesDown != 201_006 || all.FirstByte[3] != 1 || all.Sizes[1] != 2 {
 		t.Errorf("%+v", all)
 	}
 }

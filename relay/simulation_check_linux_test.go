@@ -35,6 +35,12 @@ func (s *simulation) look() {
 	if taken := s.core.descriptors.taken(); taken < 0 {
 		s.fail("%d descriptors are taken", taken)
 	}
+	for _, f := range s.flows {
+		if f.unexplained != "" && !f.mayReset() {
+			s.fail("flow %d: %s, and nobody has done anything to it", f.id, f.unexplained)
+		}
+		f.unexplained = ""
+	}
 	s.lookAtClients()
 	s.lookAtDrain()
 }

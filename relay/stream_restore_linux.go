@@ -261,9 +261,14 @@ func (s *streams) goOn(f *streamFlow, r ledger.Record) sys.Errno {
 		if e := s.watch(f, side); e != 0 {
 			return e
 		}
+		if f.tcp[side] { // it is read before the first event
+			s.seeOdd(f, side, uint32(uint16(s.env.Kernel.Poll(int(fd), sys.PollPri|sys.PollRdHup))))
+		}
 	}
 	for side := range f.fd {
-		if f.cause == CauseNone && s.closedState(f, side) && (flags&recordOdd != 0 || !s.orderly(f, side, r)) {
+		// An error that is there is told by the next call. A process takes one only in a turn, whose end notes it.
+		taken := func() bool { return r.Crashes() > 0 && !s.orderly(f, side, r) }
+		if f.cause == CauseNone && s.closedState(f, side) && (flags&recordOdd != 0 || taken()) {
 			e := sys.SockError(s.env.Kernel, int(f.fd[side]))
 			if e == 0 {
 				e = sys.ECONNRESET

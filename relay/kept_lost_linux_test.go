@@ -218,6 +218,11 @@ func TestResetThatWasTaken(t *testing.T) {
 			}
 			j.proc.ask("turn")
 			j.proc.kill()
+			j.k.edit(func(l *ledger.Ledger) {
+				for slot, r := range l.All() {
+					l.Turn().Begin(slot, r.Generation())
+				}
+			})
 			reset(t, a)
 			for _, x := range j.k.heldOf(holdFlow) {
 				testwait.Until(t, "the reset has come", func() bool { return sys.HasError(sys.Linux{}, x.FDs[sideClient]) })

@@ -62,6 +62,12 @@ func (s *simulation) lookAt(st *streams) (leased int64) {
 		}
 		if x := s.flowOf(&f.Flow); x != nil {
 			x.kept, x.ref, x.loop = f.kept, f.ref(), st.loop.Index
+			for side := range x.half {
+				if h := &x.half[side]; len(h.urgent) > 0 && f.fd[side] >= 0 {
+					c, _ := s.process.TCPCounts(int(f.fd[side]))
+					h.waits = c.Urgent
+				}
+			}
 			x.timedOut = x.timedOut || s.scarce && (f.cause == CauseClientFailed || f.cause == CauseUpstreamFailed)
 			if n := f.half[up].In + f.half[up].Out + f.half[down].In + f.half[down].Out; n != x.moved {
 				x.moved, x.movedAt = n, s.world.Elapsed()

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/simkernel"
 	"github.com/penstock/penstock/internal/sys"
@@ -153,6 +154,8 @@ type simHalf struct {
 	urgent    []int64 // how many bytes had been sent when one was
 	late      int     // how many of those at this place have arrived
 	overtaken int64   // and at all places
+	waits     bool    // one waited between the last two turns
+	doubts    int     // processes that have died in a read of it, and could not know of one
 }
 
 // simPeriod is how many bytes of a direction differ from each other. It is a prime number, and larger than what is sent at once.
@@ -325,8 +328,12 @@ func (s *simulation) died() {
 		for i, st := range s.core.streams.all {
 			note := st.keep.turn.Note()
 			for _, f := range s.flows {
-				if f.kept && f.loop == i && f.ref == (ref{Slot: note.Slot, Gen: note.Generation}) && st.keep.ledger.Record(note.Slot).Crashes()+1 >= crashesMost {
-					f.crashed = true
+				if !f.kept || f.loop != i || f.ref != (ref{Slot: note.Slot, Gen: note.Generation}) {
+					continue
+				}
+				f.crashed = f.crashed || st.keep.ledger.Record(note.Slot).Crashes()+1 >= crashesMost
+				if h := &f.half[note.Half]; note.Phase == ledger.PhaseReading && !h.waits {
+					h.doubts++
 				}
 			}
 		}

@@ -97,8 +97,9 @@ type simFlow struct {
 	// What was done to it. If there is nothing, it delivers everything and ends well.
 	broke    [2]bool // a peer has reset its connection, or closed it before both directions had ended
 	lost     bool    // its process died before it was kept
-	crashed  bool    // its process died too often in its turn
-	timedOut bool    // or had no upstream, or was closed
+	inTurn   bool    // a process has died in its turn
+	crashed  bool    // too many have
+	timedOut bool    // or had no upstream, or was closed, or looked reset
 
 	// What a peer got that only an end of the flow explains. It may get that in the turn that ends it, before the turn tells so.
 	unexplained string
@@ -128,9 +129,9 @@ func (s *simulation) explains(f *simFlow, c Cause) bool {
 	case CauseEnd:
 		return f.half[up].ended && f.half[down].ended
 	case CauseClientReset:
-		return f.broke[sideClient]
+		return f.broke[sideClient] || f.looksReset(sideClient)
 	case CauseUpstreamReset:
-		return f.broke[sideUpstream]
+		return f.broke[sideUpstream] || f.looksReset(sideUpstream)
 	case CauseCrashed:
 		return f.lost || f.crashed || s.scarce
 	case CauseNoDescriptors, CauseClientFailed, CauseUpstreamFailed:
@@ -141,6 +142,12 @@ func (s *simulation) explains(f *simFlow, c Cause) bool {
 		return s.idle > 0 && quiet >= s.idle/2 && (f.half[up].ended || f.half[down].ended)
 	}
 	return s.explainsEarly(f, c)
+}
+
+// looksReset reports whether the connection of a side has ended well, and looks to the next process as if the one that died in the flow's turn had
+// taken the error of a reset: the kernel's counter has an urgent byte in it.
+func (f *simFlow) looksReset(side int) bool {
+	return f.inTurn && len(f.half[side].urgent) > 0 && f.half[up].ended && f.half[down].ended
 }
 
 // simHalf is a direction, by the side that sends.
@@ -331,6 +338,7 @@ func (s *simulation) died() {
 				if !f.kept || f.loop != i || f.ref != (ref{Slot: note.Slot, Gen: note.Generation}) {
 					continue
 				}
+				f.inTurn = true
 				f.crashed = f.crashed || st.keep.ledger.Record(note.Slot).Crashes()+1 >= crashesMost
 				if h := &f.half[note.Half]; note.Phase == ledger.PhaseReading && !h.waits {
 					h.doubts++
@@ -430,6 +438,8 @@ func (s *simulation) done(r *Record) {
 	case CauseDrained, CauseIdle, CauseHalfClosed, CauseRefused, CauseNoUpstream, CauseConnectTimeout, CauseQueueTimeout, CauseLife, CauseFirstByte, CauseClientGone, CauseClosed,
 		CauseCrashed, CauseNoDescriptors, CauseClientFailed, CauseUpstreamFailed:
 		f.timedOut = true
+	case CauseClientReset, CauseUpstreamReset:
+		f.timedOut = f.timedOut || f.looksReset(sideClient) || f.looksReset(sideUpstream)
 	}
 	s.checkRecord(f, r)
 	s.seen.causes[r.Cause]++

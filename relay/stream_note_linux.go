@@ -118,6 +118,15 @@ func (s *streams) writeFlags(f *streamFlow, more uint32) {
 	r.SetFlags(r.Flags() | f.flags() | more)
 }
 
+// seeOdd sees from an event whether a side may have ended, or has sent urgent data.
+func (s *streams) seeOdd(f *streamFlow, side int, ev uint32) {
+	if ev&(sys.Pri|sys.RdHup|sys.Hup|sys.Err) != 0 {
+		f.odd[side] = true
+		f.half[side].Exact = false
+		s.noteOdd(f, side, ev&sys.Pri != 0)
+	}
+}
+
 // noteOdd notes that a side may have ended, or has sent urgent data: what is read from it is then noted by a
 // message header, because the kernel's counter includes what no read returns.
 func (s *streams) noteOdd(f *streamFlow, side int, urgent bool) {

@@ -39,15 +39,6 @@ func newStreams(t tenant, share *streamShare) *streams {
 	return s
 }
 
-// seeOdd looks whether an event says that a side may have ended, or has sent urgent data.
-func (s *streams) seeOdd(f *streamFlow, side int, ev uint32) {
-	if ev&(sys.Pri|sys.RdHup|sys.Hup|sys.Err) != 0 {
-		f.odd[side] = true
-		f.half[side].Exact = false
-		s.noteOdd(f, side, ev&sys.Pri != 0)
-	}
-}
-
 // Event lets the half that reads from the side go on, and the half that writes to it.
 func (s *streams) Event(slot uint32, side int, ev uint32) {
 	f := s.slab.At(slot)

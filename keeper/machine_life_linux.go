@@ -35,8 +35,9 @@ func (m *machine) gone(id int, d Death, wrote string, now time.Time) {
 	if p.ready || m.diedAt.IsZero() {
 		m.diedAt = now
 	}
+	follows := p.asked && m.standby != nil && m.standby.killed == ""
 	switch {
-	case m.stopping || p.exiting && p.killed == "" && !p.asked:
+	case m.stopping && !follows || p.exiting && p.killed == "" && !p.asked:
 		m.ended(p, d)
 		m.finish(exitCode(d))
 	case !m.everReady && d.Signal == 0 && p.killed == "" && m.restarts == 0:
@@ -231,8 +232,8 @@ func (m *machine) releaseUnused() {
 	})
 }
 
-// stop ends everything at once.
-func (m *machine) stop() {
+// abort ends everything at once.
+func (m *machine) abort() {
 	for _, p := range []*peer{m.active, m.standby} {
 		if p != nil {
 			m.port.signal(p.id, syscall.SIGKILL)

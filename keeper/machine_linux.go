@@ -446,18 +446,7 @@ func (m *machine) signal(s syscall.Signal, now time.Time) {
 		m.beginUpgrade(0, 0, "", false, false, now)
 		return
 	case syscall.SIGTERM, syscall.SIGINT:
-		if !m.stopping {
-			m.stopping, m.stopSignal = true, s
-			m.cfg.Notify("STOPPING=1")
-			if m.standby != nil {
-				m.kill(m.standby, "the keeper stops")
-			}
-		}
-		if m.active == nil {
-			m.finish(128 + int(s))
-			return
-		}
-		m.port.signal(m.active.id, s)
+		m.stop(s)
 		return
 	}
 	switch {
@@ -465,6 +454,28 @@ func (m *machine) signal(s syscall.Signal, now time.Time) {
 		m.port.signal(m.active.id, s)
 	case !slices.Contains(m.pending, s): // before its handlers are set, a signal would end it
 		m.pending = append(m.pending, s)
+	}
+}
+
+// stop has the worker end, which may take its time. Of one that hands over, or has taken over and is not ready, nothing can be asked: the first
+// signal is the next one's, or what it holds would end at once. A second one does not wait.
+func (m *machine) stop(s syscall.Signal) {
+	again, p := m.stopping, m.active
+	if !again {
+		m.stopping, m.stopSignal = true, s
+		m.cfg.Notify("STOPPING=1")
+	}
+	waits := p != nil && m.everReady && (!p.ready || p.asked)
+	if m.standby != nil && (again || !waits) {
+		m.kill(m.standby, "the keeper stops")
+	}
+	switch {
+	case p == nil:
+		m.finish(128 + int(s))
+	case waits && !again:
+		m.pending = append(m.pending, s)
+	default:
+		m.port.signal(p.id, s)
 	}
 }
 

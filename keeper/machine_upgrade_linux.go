@@ -140,7 +140,7 @@ func (m *machine) standbyPrepared(now time.Time) {
 		return
 	}
 	p := m.active
-	if p == nil || p.killed != "" || p.exiting { // it is about to be gone
+	if p == nil || p.killed != "" || p.exiting || m.standby.killed != "" { // it is about to be gone
 		return
 	}
 	m.step(HandingOver, "")

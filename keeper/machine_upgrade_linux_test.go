@@ -127,6 +127,74 @@ func TestSignalsDuringRestart(t *testing.T) {
 	}
 }
 
+// A stop that comes while a worker hands over, or before the next one is ready, is the next one's: what is held would end at once. A second
+// one does not wait.
+func TestStopDuringHandOver(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		do   func(w *world)
+		want int // the worker that is told; 0: none
+	}{
+		{"it hands over", func(w *world) {
+			w.say(1, message{kind: kindHandedOver, words: []uint64{0}})
+			w.die(1, Death{})
+			w.answer(2)
+			w.say(2, message{kind: kindReady})
+		}, 2},
+		{"it dies", func(w *world) {
+			w.die(1, Death{Signal: 9})
+			w.answer(2)
+			w.say(2, message{kind: kindReady})
+		}, 2},
+		{"it stays", func(w *world) { w.say(1, message{kind: kindStaying, texts: []string{"cannot"}}) }, 1},
+		{"it ends", func(w *world) { w.say(1, message{kind: kindExiting}); w.die(1, Death{}) }, 0},
+		{"the next one dies", func(w *world) { w.die(2, Death{Signal: 9}); w.die(1, Death{}) }, 0},
+		{"a second one", func(w *world) { w.m.signal(syscall.SIGTERM, w.now); w.die(1, Death{}) }, 1},
+	} {
+		w := newWorld(t, Config{}, 100)
+		w.ready(1)
+		w.say(1, message{kind: kindRestart, words: []uint64{0, 0}})
+		w.hello(2)
+		w.say(2, message{kind: kindPrepared, texts: []string{"fine"}})
+		w.m.signal(syscall.SIGTERM, w.now)
+		w.check()
+		if w.saw("signal 15") || w.m.standby.killed != "" {
+			t.Errorf("%s: %v", c.name, w.lines)
+		}
+		c.do(w)
+		for id := range 3 {
+			if told := slices.Contains(w.lines, fmt.Sprint("signal 15 to ", id)); told != (id == c.want && id != 0) {
+				t.Errorf("%s: worker %d is told: %t; %v", c.name, id, told, w.lines)
+			}
+		}
+		if w.m.finished != (c.want != 2 && c.name != "it stays") {
+			t.Errorf("%s: finished: %t; %v", c.name, w.m.finished, w.lines)
+		}
+	}
+	// A worker after a crash is told when it has what the one before had.
+	w := newWorld(t, Config{}, 100)
+	w.ready(1)
+	w.die(1, Death{Signal: 9})
+	w.m.signal(syscall.SIGTERM, w.now)
+	if w.saw("signal 15") {
+		t.Errorf("a worker that is not ready is told: %v", w.lines)
+	}
+	w.ready(2)
+	if !w.saw("signal 15 to 2") {
+		t.Errorf("a worker is not told: %v", w.lines)
+	}
+	// One that is killed does not begin to take over.
+	w = newWorld(t, Config{}, 100)
+	w.ready(1)
+	w.say(1, message{kind: kindRestart, words: []uint64{0, 0}})
+	w.hello(2)
+	w.m.signal(syscall.SIGTERM, w.now)
+	w.say(2, message{kind: kindPrepared, texts: []string{"fine"}})
+	if w.m.active.asked || !w.saw("signal 15 to 1") {
+		t.Errorf("a worker that ends is asked to hand over: %v", w.lines)
+	}
+}
+
 // What a worker says about its failure reaches whoever asked for it, without control characters.
 func TestFailing(t *testing.T) {
 	w := newWorld(t, Config{}, 100)

@@ -205,7 +205,7 @@ func (r *runner) isOwn(pid int) bool {
 
 // end ends what is left when the machine has finished.
 func (r *runner) end() {
-	r.m.stop()
+	r.m.abort()
 	patience := time.After(5 * time.Second)
 	for len(r.conns) > 0 {
 		select {

@@ -112,7 +112,7 @@ func (d *daemon) Draining() api.Drain {
 }
 
 // sameSignal is the time within which a repeated signal does not count as a second one: timeout(1)
-// and some managers send one to the process and one to its group.
+// and some managers send one to the process and one to its group. Of a drain that the worker before has left, nobody knows which one it was.
 const sameSignal = 200 * time.Millisecond
 
 // drain drains and closes the daemon. s is the signal that began it; nil: a request by the API.
@@ -138,7 +138,7 @@ wait:
 		case <-signals.Reopen:
 			l.d.reopen()
 		case again := <-signals.End:
-			if again != s || time.Since(began) >= sameSignal {
+			if s != nil && again != s || time.Since(began) >= sameSignal {
 				code, how = cli.ExitAtOnce, "second signal"
 				break wait
 			}

@@ -54,7 +54,7 @@ func (m *machine) beginUpgrade(asker int, token uint64, path string, dry, restar
 		reason = Upgraded
 	}
 	p, err := m.startPeer(b, reason, !restart, now)
-	if err != nil {
+	if err != nil && !restart {
 		m.releaseUnused()
 		refuse(err.Error())
 		return
@@ -62,8 +62,13 @@ func (m *machine) beginUpgrade(asker int, token uint64, path string, dry, restar
 	if m.restarted() {
 		m.step(Done, "")
 	}
-	m.standby, m.from, m.to, m.asker, m.token = p, m.active.binary, b, asker, token
+	m.asker, m.token = asker, token
 	m.upgrade = Upgrade{ID: m.upgrade.ID + 1, Binary: b.path, DryRun: dry, Restart: restart}
+	if err != nil { // who waits for a restart learns of it by the number
+		m.step(Refused, err.Error())
+		return
+	}
+	m.standby, m.from, m.to = p, m.active.binary, b
 	m.step(Checking, "")
 }
 
@@ -93,7 +98,7 @@ func (m *machine) beginRestart(now time.Time) {
 		m.beginUpgrade(0, 0, "", false, false, now)
 	default:
 		m.restartDue = false
-		m.beginUpgrade(0, 0, "", false, true, now) // nobody waits for the answer: a failure is logged
+		m.beginUpgrade(0, 0, "", false, true, now)
 	}
 }
 

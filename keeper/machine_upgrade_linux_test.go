@@ -127,6 +127,41 @@ func TestSignalsDuringRestart(t *testing.T) {
 	}
 }
 
+// A restart for which no worker can be started is refused, and whoever has asked for it is told: otherwise it would wait for ever.
+func TestRestartThatCannotStart(t *testing.T) {
+	for _, before := range []string{"nothing", "a restart on trial"} {
+		w := newWorld(t, Config{}, 100)
+		w.ready(1)
+		id, number := 1, uint64(1)
+		if before != "nothing" {
+			w.say(1, message{kind: kindRestart, words: []uint64{0, 0}})
+			w.hello(2)
+			w.say(2, message{kind: kindPrepared, texts: []string{"fine"}})
+			w.die(1, Death{})
+			w.answer(2)
+			w.say(2, message{kind: kindReady})
+			id, number = 2, 2
+		}
+		w.procs[id].sent = nil
+		w.noStart = true
+		w.say(id, message{kind: kindRestart, words: []uint64{0, 0}})
+		var last Upgrade
+		for i := range w.procs[id].sent {
+			if m := &w.procs[id].sent[i]; m.kind == kindUpgraded {
+				last = upgradeOf(m, 1, 0)
+			}
+		}
+		if last.ID != number || last.State != Refused || !last.Restart || last.Reason != "cannot start" {
+			t.Errorf("after %s: %+v, %v", before, last, w.lines)
+		}
+		w.noStart = false
+		w.say(id, message{kind: kindRestart, words: []uint64{0, 0}})
+		if w.m.standby == nil || w.m.upgrade.ID != number+1 {
+			t.Errorf("after %s: no restart after one that was refused: %v", before, w.lines)
+		}
+	}
+}
+
 // A stop that comes while a worker hands over, or before the next one is ready, is the next one's: what is held would end at once. A second
 // one does not wait.
 func TestStopDuringHandOver(t *testing.T) {

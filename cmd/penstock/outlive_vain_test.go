@@ -75,6 +75,36 @@ func TestReloadInVain(t *testing.T) {
 	mustPing(t, c)
 }
 
+// The keys of a reload that only another worker can change, and that none has changed, because none could take over, are known to have failed.
+func TestKeysInVain(t *testing.T) {
+	t.Parallel()
+	one := speak(t, "one")
+	k := runKept(t, oneMember+"engine: {loops: 1}\n", one.url(), "")
+	k.signal(syscall.SIGSTOP) // no worker is started before its configuration is broken
+	k.write(t, oneMember+keeperOfTests+"\nengine: {loops: 2}\n", one.url(), "")
+	if d, err := k.admin.Reload(k.ctx()); err != nil || !d.NewWorker || !d.Applied {
+		t.Errorf("%+v, %v", d, err)
+	}
+	k.write(t, "nonsense\n")
+	k.signal(syscall.SIGCONT)
+	var failed *api.FailedReload
+	testwait.Until(t, "the reload is known to have failed", func() bool {
+		s, err := k.admin.Status(k.ctx())
+		if err == nil {
+			failed = s.Config.Failed
+		}
+		return failed != nil
+	})
+	if text := failed.Errors[0].Message; !strings.HasPrefix(text, "engine.loops not changed: another worker was to take over, and could not: the new worker ended: exit code 2") {
+		t.Error(text)
+	}
+	k.write(t, oneMember+keeperOfTests+"\nengine: {loops: 2}\n", one.url(), "")
+	k.replaced(func(int) { k.reload() })
+	if s, err := k.admin.Status(k.ctx()); err != nil || s.Config.Failed != nil || len(s.Loops) != 2 {
+		t.Errorf("%+v, %v", s.Config, err)
+	}
+}
+
 // A member that only another worker can have, and that none can, because none can start, is left out.
 func TestMemberInVain(t *testing.T) {
 	t.Parallel()

@@ -158,9 +158,11 @@ func (d *daemon) reload(ctx context.Context, by string) (api.Diff, error) {
 	}
 	if len(later.worker) > 0 {
 		d.log.Info("another worker takes over, because a running one cannot change these", "keys", strings.Join(later.worker, ", "))
+		before := d.keeping.LastUpgrade().ID
 		if err := d.keeping.Restart(); err != nil {
 			d.log.Error("no other worker", "error", err)
 		}
+		d.background.Go(func() { d.watchReplacement(before, d.keysNotChanged(by, later.worker)) })
 	}
 	d.log.eventBy(by, slog.LevelInfo, "reload", cfg.Source, "configuration loaded")
 	told.Applied = true

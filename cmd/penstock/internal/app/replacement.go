@@ -3,8 +3,11 @@ package app
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/keeper"
 )
 
@@ -74,6 +77,21 @@ func (d *daemon) awaitReplacement(ctx context.Context, before uint64) keeper.Upg
 // reloadNotReplaced is what follows if no other worker could take over for a reload.
 func (d *daemon) reloadNotReplaced(by string) func(*keeper.Upgrade) {
 	return func(u *keeper.Upgrade) { d.reloadFailed(by, badConfig(notReplaced(u))) }
+}
+
+// keysNotChanged is what follows if no other worker could take over for the keys of a reload that a running one cannot change. The rest of
+// it is in effect.
+func (d *daemon) keysNotChanged(by string, keys []string) func(*keeper.Upgrade) {
+	return func(u *keeper.Upgrade) {
+		told := strings.Join(keys, ", ") + " not changed: " + notReplaced(u).Error()
+		d.reloads.mu.Lock()
+		d.reloads.failed = &api.FailedReload{Time: time.Now(), Errors: []api.ConfigError{{Message: told}}}
+		d.reloads.mu.Unlock()
+		d.log.Error(told, "by", by)
+		d.log.eventBy(by, slog.LevelError, "reload", d.active.Load().Source, told)
+		d.notifyManager()
+		d.saveState(savedSources)
+	}
 }
 
 // notReplaced is the error if no other worker could take over.

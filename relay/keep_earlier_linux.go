@@ -84,7 +84,10 @@ func (k *keeping) resolveHalf(r ledger.Record, note ledger.Note, pipes pipeTelle
 		dst = h
 	}
 	fds := k.earlier[k.flowKey(ref{Slot: note.Slot, Gen: note.Generation})]
-	odd := func() { r.SetFlags(r.Flags() | recordOdd) }
+	odd := func() {
+		r.SetFlags(r.Flags() | recordOdd)
+		k.countEarlier(note.Half, half, r.Flags()) // what the turn had moved before
+	}
 	hands := hands{Note: note, scratch: ledger.ScratchSize}
 	hands.in, hands.out = k.turn.Counts()
 	if note.Phase == ledger.PhaseNone {

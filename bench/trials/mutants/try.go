@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,6 +19,8 @@ const (
 	lives outcome = "lives"
 	dead  outcome = "dead"
 	hangs outcome = "hangs" // it did not come to an end; dead, too
+	// It was ended by a schedule of a random seed that fails without it, too: nobody knows.
+	unknown outcome = "unknown"
 )
 
 // trial runs a test binary with one mutant after the other.
@@ -66,6 +69,11 @@ func (t *trial) try(i int) (outcome, time.Duration) {
 			continue // there was no time for more schedules
 		}
 		t.said = stage.run + ": " + first(out)
+		if seed := seedOf(out); stage.random && seed != "" {
+			if _, _, _, err := t.run(0, t.most, []string{"-test.run", stage.run, "-simulate.seed", seed, "-simulate.shrink=false"}); err != nil {
+				return unknown, used
+			}
+		}
 		if over || strings.Contains(out, "SIGQUIT") {
 			return hangs, used
 		}
@@ -127,6 +135,16 @@ func usedBy(pid int) (used time.Duration) {
 	}
 	return used
 }
+
+// seedOf returns the seed of the schedule that has failed, or nothing.
+func seedOf(out string) string {
+	if m := failedSeed.FindStringSubmatch(out); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+var failedSeed = regexp.MustCompile(`seed (\d+), step \d+: `)
 
 // first returns the line of a test's output that says what has failed.
 func first(out string) string {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -14,6 +16,26 @@ func TestTimeOfTheProcessor(t *testing.T) {
 		x := trial{binary: "/bin/sh", dir: t.TempDir()}
 		if _, _, over, err := x.run(1, 100*time.Millisecond, []string{"-c", c.script}); over != c.over || err == nil {
 			t.Errorf("%q: over %v, %v", c.script, over, err)
+		}
+	}
+}
+
+// A schedule of a random seed that ends a mutant, and fails without one, too, says nothing.
+func TestScheduleThatFailsAnyway(t *testing.T) {
+	const fails = `echo "x_test.go:1: seed 7, step 3: wrong"; exit 1`
+	for _, c := range []struct {
+		without string
+		want    outcome
+	}{{"exit 0", dead}, {fails, unknown}} {
+		dir := t.TempDir()
+		binary := filepath.Join(dir, "simulation")
+		script := "#!/bin/sh\ncase \"$PENSTOCK_MUTANT $*\" in 0*simulate.seed\\ 7*) " + c.without + ";; 1*simulate=*) " + fails + ";; esac\n"
+		if err := os.WriteFile(binary, []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		x := trial{binary: binary, dir: dir, most: time.Minute}
+		if how, _ := x.try(1); how != c.want {
+			t.Errorf("without the mutant: %s: %s, want %s", c.without, how, c.want)
 		}
 	}
 }

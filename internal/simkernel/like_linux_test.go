@@ -164,7 +164,7 @@ func (r *kernelRun) do(s step) string {
 		n, e := k.Send(fd, s.data)
 		return told(n, e, nil)
 	case opRecv:
-		n, e := k.Recv(fd, b)
+		n, e := r.undisturbed(fd, func() (int, sys.Errno) { return k.Recv(fd, b) })
 		return told(n, e, b)
 	case opSendOne:
 		m := new(sys.Message)
@@ -173,11 +173,11 @@ func (r *kernelRun) do(s step) string {
 		return fmt.Sprint(told(n, e, nil), moved, ok)
 	case opRecvOne:
 		m := new(sys.Message)
-		n, e := k.RecvOne(fd, m, b)
+		n, e := r.undisturbed(fd, func() (int, sys.Errno) { return k.RecvOne(fd, m, b) })
 		moved, ok := m.Moved()
 		return fmt.Sprint(told(n, e, b), moved, ok)
 	case opDiscard:
-		n, e := k.Discard(fd, b, r.family != sys.Unix)
+		n, e := r.undisturbed(fd, func() (int, sys.Errno) { return k.Discard(fd, b, r.family != sys.Unix) })
 		return told(n, e, nil)
 	case opUrgent:
 		if r.family == sys.Unix {
@@ -224,6 +224,17 @@ func (r *kernelRun) do(s step) string {
 		return r.wait()
 	}
 	return "?"
+}
+
+// undisturbed calls again what receives, as long as it does not pass an urgent byte because a signal is pending, such as those with which the
+// runtime preempts goroutines: tcp_recvmsg_locked. The simulated kernel has no signals.
+func (r *kernelRun) undisturbed(fd int, receive func() (int, sys.Errno)) (n int, e sys.Errno) {
+	for {
+		n, e = receive()
+		if e != sys.EAGAIN || r.k.Poll(fd, sys.PollPri)&sys.PollPri == 0 || !r.k.AtMark(fd) {
+			return n, e
+		}
+	}
 }
 
 // sendUrgent sends a byte out of band.

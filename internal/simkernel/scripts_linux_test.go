@@ -297,7 +297,7 @@ func (r *kernelRun) readAll(fd int) (text string) {
 		text += fmt.Sprintf(", splice %d %v mark %v", n, e, r.k.AtMark(fd))
 	}
 	for range 3 {
-		m, e := r.k.Recv(fd, make([]byte, 15))
+		m, e := r.undisturbed(fd, func() (int, sys.Errno) { return r.k.Recv(fd, make([]byte, 15)) })
 		c, _ := r.k.TCPCounts(fd)
 		n, se := r.k.Splice(fd, r.pipe[1], 3)
 		text += fmt.Sprintf(", receive %d %v, counts %+v, poll %#x, splice %d %v", m, e, c, r.k.Poll(fd, sys.PollIn|sys.PollPri|sys.PollRdHup), n, se)

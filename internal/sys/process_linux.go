@@ -31,13 +31,15 @@ func StartProcess(path string, argv, env []string, dir string, files []int) (pid
 }
 
 // Execute replaces the program of this process. Descriptors without FD_CLOEXEC stay open. It returns only if
-// it failed. SIGUSR1 and SIGUSR2, which would end the new program before it has its handlers, are blocked in it until package os/signal is
-// asked for them. The others are blocked until Go's runtime starts there. execve(2).
+// it failed. SIGTERM and SIGINT, of which the caller wants to be told no more, end this process from here on. SIGUSR1 and SIGUSR2, which
+// would end the new program before it has its handlers, are blocked in it until package os/signal is asked for them. The others are blocked until Go's runtime starts there. execve(2).
 func Execute(path string, argv, env []string) Errno {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	old := mask(unix.SIG_BLOCK)
+	undo := makeFatal(syscall.SIGTERM, syscall.SIGINT)
 	err := syscall.Exec(path, argv, env)
+	undo()
 	setMask(old)
 	return errnoOf(err)
 }

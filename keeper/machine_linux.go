@@ -457,7 +457,7 @@ func (m *machine) signal(s syscall.Signal, now time.Time) {
 	}
 }
 
-// stop has the worker end, which may take its time. Of one that hands over, or has taken over and is not ready, nothing can be asked: the first
+// stop tells the worker to end, which may take its time. Of one that hands over, or has taken over and is not ready, nothing can be asked: the first
 // signal is the next one's, or what it holds would end at once. A second one does not wait.
 func (m *machine) stop(s syscall.Signal) {
 	again, p := m.stopping, m.active

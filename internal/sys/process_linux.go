@@ -1,6 +1,7 @@
 package sys
 
 import (
+	"os"
 	"runtime"
 	"syscall"
 	"unsafe"
@@ -37,7 +38,10 @@ func Execute(path string, argv, env []string) Errno {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	old := mask(unix.SIG_BLOCK)
-	undo := makeFatal(syscall.SIGTERM, syscall.SIGINT)
+	undo := func() {}
+	if os.Getpid() != 1 { // for which the kernel discards signals without a handler
+		undo = makeFatal(syscall.SIGTERM, syscall.SIGINT)
+	}
 	err := syscall.Exec(path, argv, env)
 	undo()
 	setMask(old)

@@ -30,7 +30,7 @@ type Config interface {
 	IsRemoved(*hooks.State) (spec.LiveFlows, bool)
 }
 
-// The occasions that are no member's.
+// The occasions that belong to no member.
 var (
 	removed  = &upstream.End{Cause: relay.CauseRemoved} // a listener, route or member was
 	disabled = &upstream.End{Cause: relay.CauseRemoved} // a member was, by an operator

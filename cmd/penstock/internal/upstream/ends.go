@@ -41,7 +41,7 @@ type memberEnds struct {
 // groupEnds is guarded by the Set's lock.
 type groupEnds struct {
 	primariesUp int       // see memberEnds
-	primaryAway bool      // no primary has been up since none accepted flows
+	primaryAway bool      // since no primary accepted flows, none has been up
 	failback    *End      // of flows of backups; nil: they go on
 	keptTold    time.Time // when FlowsKept was last called
 }
@@ -125,7 +125,7 @@ func (g *Group) keepInPanic() {
 	}
 }
 
-// updateFailback has flows of backups end when a primary is up again after none was, until none is. The caller holds the Set's lock.
+// updateFailback ends flows of backups when a primary is up again after none was, until none is. The caller holds the Set's lock.
 func (g *Group) updateFailback(m *Member, state State, now time.Time) {
 	was := m.primaryUp
 	m.primaryUp = !m.backup && state >= SlowStart

@@ -27,7 +27,12 @@ type mutant struct {
 }
 
 func (m *mutant) String() string {
-	return fmt.Sprintf("%3d  %s:%d  %s: %s => %s", m.number, m.file, m.line, m.kind, m.old, m.new)
+	return fmt.Sprintf("%3d  %s:%d  %s", m.number, m.file, m.line, m.change())
+}
+
+// change tells what changes.
+func (m *mutant) change() string {
+	return strings.TrimRight(fmt.Sprintf("%s: %s => %s", m.kind, m.old, m.new), " ")
 }
 
 // swaps are operators, and what they are swapped for.

@@ -1,7 +1,8 @@
 // Command mutants finds out what the simulation of package relay notices: it changes one line of the engine at a time, and says which
 // changes no simulated run fails with.
 //
-//	go run ./bench/trials/mutants -seed 1 -n 100
+//	go run ./bench/trials/mutants -seed 1 -n 100 | tee seed1
+//	go run ./bench/trials/mutants -again seed1
 //
 // A mutant is a comparison or a logical operator that is swapped, a condition that is negated, a statement that is left out, a
 // constant that is one more, one less or the other one, or an early return, break or continue that is left out. It is drawn from the
@@ -16,6 +17,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -35,6 +37,7 @@ func run() error {
 	seed := flag.Uint64("seed", 1, "what the mutants are drawn with")
 	n := flag.Int("n", 100, "how many are drawn")
 	only := flag.String("only", "", "which of them are tried, such as 3,20-30; empty: all")
+	again := flag.String("again", "", "the output of an earlier run: nothing is drawn, and those of its mutants that live are tried")
 	most := flag.Duration("for", time.Minute, "how much time of the processor one is tried for")
 	reach := flag.String("reach", "", "a coverage profile of the simulation, which is made if the file does not exist; empty: a temporary one")
 	list := flag.Bool("list", false, "say what would be tried, and no more")
@@ -63,7 +66,18 @@ func run() error {
 		return err
 	}
 	fmt.Printf("%s; mutants are drawn from %d lines\n", reached, len(lines))
-	drawn, binary, err := b.build(draw(*seed, lines), *n)
+	order := draw(*seed, lines)
+	if *again != "" {
+		text, err := os.ReadFile(*again)
+		if err != nil {
+			return err
+		}
+		if order, err = survivors(string(text), lines); err != nil {
+			return err
+		}
+		*n = len(order)
+	}
+	drawn, binary, err := b.build(order, *n)
 	if err != nil {
 		return err
 	}
@@ -78,18 +92,44 @@ func run() error {
 		return nil
 	}
 	t := trial{binary: binary, dir: filepath.Join(b.root, "relay"), most: *most}
-	if how, _ := t.try(0); how != lives {
+	if how, _ := t.try(nil); how != lives {
 		return fmt.Errorf("the simulation fails without a mutant: %s", t.said)
 	}
-	count := make(map[outcome]int)
+	alive := 0
 	for _, m := range chosen {
-		how, after := t.try(m.number)
-		count[how]++
+		how, after := t.try(m)
+		if how == lives {
+			alive++
+		}
 		fmt.Printf("%-7s %5.1f s  %v  %s\n", how, after.Seconds(), m, t.said)
 	}
-	fmt.Printf("%d of %d mutants are dead, of %d nobody knows\n", count[dead]+count[hangs], len(chosen), count[unknown])
+	fmt.Printf("%d of %d mutants are dead\n", len(chosen)-alive, len(chosen))
 	return nil
 }
+
+// survivors returns the mutants that live by the output of an earlier run, each where its line is now, or nearest to where it was.
+func survivors(text string, lines [][]*mutant) (all []*mutant, err error) {
+	for _, x := range survived.FindAllStringSubmatch(text, -1) {
+		var found *mutant
+		was, _ := strconv.Atoi(x[2])
+		away := func(m *mutant) int { return max(m.line-was, was-m.line) }
+		for _, line := range lines {
+			for _, m := range line {
+				if m.file == x[1] && m.change() == x[3] && (found == nil || away(m) < away(found)) {
+					found = m
+				}
+			}
+		}
+		if found == nil {
+			return nil, fmt.Errorf("no such line in %s any more: %s", x[1], x[3])
+		}
+		all = append(all, found)
+	}
+	return all, nil
+}
+
+// survived is a line of the output, of a mutant that lives.
+var survived = regexp.MustCompile(`(?m)^lives .* s +\d+  (\S+):(\d+)  (.*?) *$`)
 
 // some returns those of the mutants whose numbers are in a list such as 3,20-30; all of them if it is empty.
 func some(all []*mutant, list string) (chosen []*mutant, err error) {

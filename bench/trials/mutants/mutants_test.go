@@ -3,6 +3,7 @@ package main
 import (
 	"go/parser"
 	"go/token"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -100,5 +101,19 @@ func TestSome(t *testing.T) {
 		if _, err := some(all, list); err == nil {
 			t.Errorf("%s is taken", list)
 		}
+	}
+}
+
+// Those that live in an output are found again, where their lines are now.
+func TestSurvivors(t *testing.T) {
+	was, far, other := &mutant{file: "relay/x.go", line: 12, kind: "swapped", old: "a < b", new: "a <= b"}, &mutant{file: "relay/x.go", line: 40, kind: "swapped", old: "a < b", new: "a <= b"},
+		&mutant{file: "relay/y.go", line: 10, kind: "left out", old: "f()"}
+	lines := [][]*mutant{{far}, {was}, {other}}
+	const output = "dead      0.1 s    1  relay/x.go:9  left out: g() =>   x_test.go:1\nlives    60.2 s   17  relay/x.go:10  swapped: a < b => a <= b  \nlives    60.1 s  100  relay/y.go:10  left out: f() =>   \n"
+	if all, err := survivors(output, lines); err != nil || !slices.Equal(all, []*mutant{was, other}) {
+		t.Errorf("%v, %v", all, err)
+	}
+	if _, err := survivors(output, lines[:1]); err == nil {
+		t.Error("one that is not there is found")
 	}
 }

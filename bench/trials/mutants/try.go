@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -19,8 +20,6 @@ const (
 	lives outcome = "lives"
 	dead  outcome = "dead"
 	hangs outcome = "hangs" // it did not come to an end; dead, too
-	// It was ended by a schedule of a random seed that fails without it, too: nobody knows.
-	unknown outcome = "unknown"
 )
 
 // trial runs a test binary with one mutant after the other.
@@ -30,16 +29,26 @@ type trial struct {
 	said        string // what has failed in the last one
 }
 
-// stages are run one after the other. The last ones are run with random seeds, for what is left of the time.
-var stages = []struct {
+// stage is a run of some of the tests.
+type stage struct {
 	run, skip string
-	random    bool
-}{
-	{run: streams},
-	{run: datagrams},
-	{run: tests, skip: "^TestSimulate(Datagrams)?$"},
-	{run: streams, random: true},
-	{run: datagrams, random: true},
+	random    bool // of schedules of random seeds, for a part of the time that is left
+}
+
+// stagesOf returns what a mutant is tried with, one stage after the other. Random schedules are of what its file is about.
+func stagesOf(m *mutant) []stage {
+	all := []stage{{run: streams}, {run: datagrams}, {run: tests, skip: "^TestSimulate(Datagrams)?$"}}
+	if m == nil {
+		return all
+	}
+	name := filepath.Base(m.file)
+	if !strings.HasPrefix(name, "datagram") {
+		all = append(all, stage{run: streams, random: true})
+	}
+	if !strings.HasPrefix(name, "stream") && filepath.Base(filepath.Dir(m.file)) != "pump" {
+		all = append(all, stage{run: datagrams, random: true})
+	}
+	return all
 }
 
 const (
@@ -47,39 +56,48 @@ const (
 	datagrams = "^TestSimulateDatagrams$"
 )
 
-// try tries mutant number i, and returns after how much time of the processor it was known what has become of it.
-func (t *trial) try(i int) (outcome, time.Duration) {
-	var used time.Duration
+// try tries a mutant, or none, and returns after how much time of the processor it was known what has become of it. A schedule of a
+// random seed that fails without the mutant, too, says nothing of it.
+func (t *trial) try(m *mutant) (how outcome, used time.Duration) {
+	number := 0
+	if m != nil {
+		number = m.number
+	}
 	t.said = ""
-	for n, stage := range stages {
+	stages := stagesOf(m)
+	for n := 0; n < len(stages); {
+		stage := &stages[n]
 		args := []string{"-test.run", stage.run, "-test.skip", stage.skip, "-test.failfast", "-test.timeout=0", "-simulate.shrink=false"}
 		left := t.most - used
 		if stage.random {
-			if left /= time.Duration(len(stages) - n); i == 0 || left < time.Second {
+			if left /= time.Duration(len(stages) - n); left < time.Second {
+				n++
 				continue
 			}
 			args = append(args, "-simulate=24h")
 		}
-		out, took, over, err := t.run(i, max(left, time.Second), args)
+		out, took, over, err := t.run(number, max(left, time.Second), args)
 		used += took
-		switch {
-		case err == nil:
+		switch seed := seedOf(out); {
+		case err == nil, over && stage.random: // there was no time for more schedules
+			n++
 			continue
-		case over && stage.random:
-			continue // there was no time for more schedules
+		case stage.random && seed != "" && t.failsAnyway(stage, seed):
+			continue
 		}
 		t.said = stage.run + ": " + first(out)
-		if seed := seedOf(out); stage.random && seed != "" {
-			if _, _, _, err := t.run(0, t.most, []string{"-test.run", stage.run, "-simulate.seed", seed, "-simulate.shrink=false"}); err != nil {
-				return unknown, used
-			}
-		}
 		if over || strings.Contains(out, "SIGQUIT") {
 			return hangs, used
 		}
 		return dead, used
 	}
 	return lives, used
+}
+
+// failsAnyway reports whether the schedule of a seed fails without a mutant.
+func (t *trial) failsAnyway(s *stage, seed string) bool {
+	_, _, _, err := t.run(0, t.most, []string{"-test.run", s.run, "-simulate.seed", seed, "-simulate.shrink=false"})
+	return err != nil
 }
 
 // run runs the binary, and ends it when it has used that much time of the processor, which is over then. One that waits for ever is
@@ -148,6 +166,9 @@ var failedSeed = regexp.MustCompile(`seed (\d+), step \d+: `)
 
 // first returns the line of a test's output that says what has failed.
 func first(out string) string {
+	if at := failedSeed.FindStringIndex(out); at != nil {
+		out = "_test.go: " + out[at[0]:]
+	}
 	for line := range strings.Lines(out) {
 		line = strings.TrimSpace(line)
 		if strings.Contains(line, "_test.go:") || strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:") {

@@ -169,6 +169,7 @@ func (e *core) openLedgers() error {
 		}
 		e.ledgers[i] = earlierLedger{l, x.Key}
 		base = min(base, l.Made())
+		e.newest = max(e.newest, l.Turn().Newest())
 		e.needed = max(e.needed, 1)
 		for range l.All() {
 			e.needed = max(e.needed, i+1)
@@ -211,6 +212,7 @@ func (e *core) newKeeping(l *loop.Loop) (*keeping, error) {
 	if err != nil {
 		return nil, err
 	}
+	k.begun(ref{Gen: e.newest}) // a loop may come back whose ledger is gone
 	k.reserve()
 	flows := e.earlier.flows[:0]
 	for _, f := range e.earlier.flows {

@@ -41,6 +41,7 @@ func (s *simulation) look() {
 		}
 		f.unexplained = ""
 	}
+	s.lookAtGauges()
 	s.lookAtClients()
 	s.lookAtDrain()
 }
@@ -266,6 +267,7 @@ func (s *simulation) check() {
 	for l := range c.listeners {
 		sockets += len(l.sockets())
 	}
+	s.checkCounts()
 	held := make(map[holdKind]int64)
 	for key := range s.keeper.held {
 		held[kindOf(key)]++

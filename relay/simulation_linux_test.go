@@ -53,6 +53,7 @@ type simulation struct {
 	refused   bool // connects were, or timed out
 	closing   bool // the engine was closed
 	settling  bool // nothing new happens any more
+	begun     begunWith
 	drain     simDrain
 	peersDo   func() // between two calls of the relay
 	restoring bool   // the process has not restored all flows yet
@@ -92,6 +93,7 @@ type simFlow struct {
 	fd      [2]int  // of the peers; -1: none
 	half    [2]simHalf
 	records int
+	record  Record   // the last one
 	written [2]int64 // by direction, as the record says
 
 	// What was done to it. If there is nothing, it delivers everything and ends well.
@@ -256,7 +258,7 @@ func (s *simulation) start() {
 	if s.changes && s.processes%2 == 0 {
 		loops = loops%3 + 1
 	}
-	c, err := newCore(Config{Loops: loops, Keep: keep, MaxPipes: 4, PipeSize: 64 << 10, LowWaterMark: 20_000}, s.process)
+	c, err := newCore(Config{Loops: loops, Keep: keep, MaxPipes: 4, PipeSize: 64 << 10, LowWaterMark: 20_000}, newCostKernel(s, s.process, keep.Held))
 	if err != nil {
 		s.fail("new engine: %v", err)
 		return
@@ -286,9 +288,11 @@ func (s *simulation) start() {
 			return
 		}
 	}
-	if _, err := e.Restore(RestoreConfig{}); err != nil {
+	r, err := e.Restore(RestoreConfig{})
+	if err != nil {
 		s.fail("restore: %v", err)
 	}
+	s.checkRestored(&r)
 }
 
 // lives calls do, and reports false if the process has died in it. What it leaves is what its keeper has, and the shared memory.
@@ -349,6 +353,7 @@ func (s *simulation) died() {
 	for _, f := range s.left() {
 		f.lost = f.lost || !f.kept
 	}
+	s.begun = s.leaves(false)
 	s.drop()
 }
 
@@ -441,7 +446,9 @@ func (s *simulation) done(r *Record) {
 	case CauseClientReset, CauseUpstreamReset:
 		f.timedOut = f.timedOut || f.looksReset(sideClient) || f.looksReset(sideUpstream)
 	}
+	f.record = *r
 	s.checkRecord(f, r)
+	s.checkTimes(f, r)
 	s.seen.causes[r.Cause]++
 	for h, t := range [2]Transfer{up: r.Up, down: r.Down} {
 		half := &f.half[h]
@@ -712,6 +719,7 @@ func (s *simulation) upgrade() bool {
 			return false // the holder has failed
 		}
 		s.upgrades++
+		s.begun = s.leaves(true)
 		for _, f := range s.left() {
 			f.kept = true
 		}

@@ -17,10 +17,11 @@ type simSeen struct {
 	states map[uint64]int
 	faults map[string]int // calls that have failed or moved less, because a step said so
 	steps  [simKinds]int  // that had something to do
+	costs  map[string]int // what was done to save time later
 }
 
 func (x *simSeen) init() {
-	x.causes, x.deaths, x.states, x.faults = make(map[Cause]int), make(map[simkernel.Call]int), make(map[uint64]int), make(map[string]int)
+	x.causes, x.deaths, x.states, x.faults, x.costs = make(map[Cause]int), make(map[simkernel.Call]int), make(map[uint64]int), make(map[string]int), make(map[string]int)
 }
 
 // counted returns what makes calls fail, and counts those that do.
@@ -53,6 +54,9 @@ func (x *simSeen) add(y *simSeen) {
 	}
 	for c, n := range y.faults {
 		x.faults[c] += n
+	}
+	for c, n := range y.costs {
+		x.costs[c] += n
 	}
 	for c, n := range y.steps {
 		x.steps[c] += n
@@ -102,7 +106,7 @@ func (x *simSeen) counts() string {
 	for kind, n := range x.steps {
 		text += fmt.Sprintf(" %s %d", simNames[kind], n)
 	}
-	text += "; faults"
+	text += fmt.Sprint("; costs ", x.costs, "; faults")
 	for _, fault := range slices.Sorted(maps.Keys(x.faults)) {
 		text += fmt.Sprintf(", %s %d", fault, x.faults[fault])
 	}

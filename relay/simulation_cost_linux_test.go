@@ -1,0 +1,260 @@
+package relay
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock/internal/simkernel"
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/hold"
+)
+
+// costKernel is the kernel of a process that relays streams. It looks at what bytes cost: that a source that streams is spliced and
+// another one copied, that nobody asks again in one turn what was answered, and that no call changes nothing.
+type costKernel struct {
+	*simkernel.Process
+	s       *simulation
+	sources map[int]*costSource // by descriptor
+	pipes   map[int]*costSource // who has filled a pipe, by the descriptor that it is read with
+	ends    map[int]int         // that descriptor, by the one that the pipe is written with
+	lowat   map[int]int         // by descriptor; 0: 1
+	watched map[int]uint32
+	asked   map[costQuestion]int // in this turn
+	refused int64                // how often a pipe was
+}
+
+// costSource is what was read from a socket, as far as it decides how it is read next: see the picture at pump.Half.
+type costSource struct {
+	splicing bool
+	streak   int  // of big reads while it is copied, of small ones while it is spliced
+	never    bool // a splice was refused
+	few      bool // there was no pipe
+	copies   bool // a splice has found nothing, and a copy may find out why
+	known    bool // this process has opened it, or has seen how it goes on
+}
+
+// costQuestion is a question that was answered with EAGAIN.
+type costQuestion struct {
+	fd     int
+	writes bool
+}
+
+const (
+	costBig, costSmall = 18 << 10, 8 << 10
+	// costAsks is how often a socket may be asked in one turn in vain: for an event of its own, and for one of the other side.
+	costAsks = 4
+)
+
+func newCostKernel(s *simulation, p *simkernel.Process, held []hold.Held) *costKernel {
+	k := &costKernel{Process: p, s: s, sources: make(map[int]*costSource), pipes: make(map[int]*costSource), ends: make(map[int]int), lowat: make(map[int]int), watched: make(map[int]uint32),
+		asked: make(map[costQuestion]int)}
+	for _, x := range held {
+		if kindOf(x.Key) == holdPipe {
+			k.ends[x.FDs[1]] = x.FDs[0]
+		}
+	}
+	return k
+}
+
+func (k *costKernel) source(fd int) *costSource {
+	x := k.sources[fd]
+	if x == nil {
+		x = new(costSource)
+		k.sources[fd] = x
+	}
+	return x
+}
+
+// answered counts answers without anything.
+func (k *costKernel) answered(fd int, writes bool, e sys.Errno) {
+	if e != sys.EAGAIN || k.Process.Fault != nil || k.s.busy > 0 {
+		return
+	}
+	q := costQuestion{fd, writes}
+	if k.asked[q]++; k.asked[q] > costAsks {
+		k.s.fail("descriptor %d was asked %d times in one turn, in vain, for writing: %v", fd, k.asked[q], writes)
+	}
+}
+
+// copied looks at a read that copies.
+func (k *costKernel) copied(fd, n int, e sys.Errno) {
+	k.answered(fd, false, e)
+	x := k.source(fd)
+	if refused := k.s.core.streams.pipes.Stats().Refused; x.splicing && refused > k.refused {
+		k.refused, x.splicing, x.few, x.streak = refused, false, true, 0
+	}
+	if x.splicing && !x.copies {
+		k.s.fail("descriptor %d streams, and is copied\n%s", fd, k.s.describe())
+	}
+	x.copies, x.known = x.copies && e != 0 && e != sys.EAGAIN && e != sys.EINTR, true // an error comes in front of bytes: pump.Note
+	if e != 0 || n == 0 {
+		return
+	}
+	if n < costBig {
+		x.streak = 0
+	} else if x.streak++; !x.never && (x.streak >= 2 && !x.few || x.streak >= 64) {
+		x.splicing, x.streak = true, 0
+	}
+}
+
+// Accept implements [sys.Kernel].
+func (k *costKernel) Accept(fd int, sa *sys.Sockaddr) (int, sys.Errno) {
+	n, e := k.Process.Accept(fd, sa)
+	if e == 0 {
+		k.source(n).known = true
+	}
+	return n, e
+}
+
+// Socket implements [sys.Kernel].
+func (k *costKernel) Socket(family sys.Family, mptcp bool) (int, sys.Errno) {
+	n, e := k.Process.Socket(family, mptcp)
+	if e == 0 {
+		k.source(n).known = true
+	}
+	return n, e
+}
+
+// Recv implements [sys.Kernel].
+func (k *costKernel) Recv(fd int, b []byte) (int, sys.Errno) {
+	n, e := k.Process.Recv(fd, b)
+	k.copied(fd, n, e)
+	return n, e
+}
+
+// RecvOne implements [sys.Kernel].
+func (k *costKernel) RecvOne(fd int, m *sys.Message, b []byte) (int, sys.Errno) {
+	n, e := k.Process.RecvOne(fd, m, b)
+	k.copied(fd, n, e)
+	return n, e
+}
+
+// Send implements [sys.Kernel].
+func (k *costKernel) Send(fd int, b []byte) (int, sys.Errno) {
+	n, e := k.Process.Send(fd, b)
+	k.answered(fd, true, e)
+	return n, e
+}
+
+// SendOne implements [sys.Kernel].
+func (k *costKernel) SendOne(fd int, m *sys.Message, b []byte) (int, sys.Errno) {
+	n, e := k.Process.SendOne(fd, m, b)
+	k.answered(fd, true, e)
+	return n, e
+}
+
+// Pipe implements [sys.Kernel].
+func (k *costKernel) Pipe(size int) (r, w, got int, e sys.Errno) {
+	if r, w, got, e = k.Process.Pipe(size); e == 0 {
+		k.ends[w] = r
+	}
+	return r, w, got, e
+}
+
+// Splice implements [sys.Kernel].
+func (k *costKernel) Splice(rfd, wfd, n int) (int, sys.Errno) {
+	before, e := k.Process.ReadQueued(wfd)
+	fills := e == 0 && k.isPipe(wfd)
+	moved, e := k.Process.Splice(rfd, wfd, n)
+	if !fills {
+		k.answered(wfd, true, e)
+		if x := k.pipes[rfd]; x != nil && e == sys.EINVAL {
+			x.splicing, x.never = false, true
+		}
+		return moved, e
+	}
+	k.answered(rfd, false, e)
+	x := k.source(rfd)
+	if r, ok := k.ends[wfd]; ok {
+		k.pipes[r] = x
+	}
+	if !x.known {
+		x.splicing, x.known = true, true // it was when the process before had it
+	}
+	x.copies = false
+	switch {
+	case !x.splicing:
+		k.s.fail("descriptor %d does not stream, and is spliced", rfd)
+	case before > 0: // on behalf of a destination that takes nothing
+		if moved > 0 {
+			k.s.seen.costs["read ahead"]++
+		}
+	case e == sys.EINVAL:
+		x.splicing, x.never = false, true
+	case e == sys.EAGAIN || e == 0 && moved == 0:
+		x.copies = true
+	case e != 0:
+	case moved >= costSmall:
+		x.streak = 0
+	default:
+		if x.streak++; x.streak >= 4 {
+			x.splicing, x.streak, x.few = false, 0, false
+		}
+	}
+	return moved, e
+}
+
+// isPipe reports whether a descriptor is that of a pipe, rather than of a socket.
+func (k *costKernel) isPipe(fd int) bool {
+	number, _ := k.Process.Number(fd)
+	return number == 0
+}
+
+// ReadPipe implements [sys.Kernel].
+func (k *costKernel) ReadPipe(fd int, b []byte) (int, sys.Errno) {
+	n, e := k.Process.ReadPipe(fd, b)
+	if e == 0 {
+		k.s.seen.costs["copied out of a pipe"]++
+	}
+	return n, e
+}
+
+// RcvLowat implements [sys.Kernel].
+func (k *costKernel) RcvLowat(fd, n int) sys.Errno {
+	if n == max(1, k.lowat[fd]) && !k.s.restoring {
+		k.s.fail("the low-water mark of descriptor %d is set to %d, which it was", fd, n)
+	}
+	k.lowat[fd] = n
+	return k.Process.RcvLowat(fd, n)
+}
+
+// EpollAdd implements [sys.Kernel].
+func (k *costKernel) EpollAdd(ep, fd int, events uint32, data uint64) sys.Errno {
+	e := k.Process.EpollAdd(ep, fd, events, data)
+	if e == 0 {
+		k.watched[fd] = events
+	}
+	return e
+}
+
+// EpollMod implements [sys.Kernel].
+func (k *costKernel) EpollMod(ep, fd int, events uint32, data uint64) sys.Errno {
+	if k.watched[fd] == events {
+		k.s.fail("descriptor %d is watched for %#x, as it was", fd, events)
+	}
+	k.watched[fd] = events
+	k.s.seen.costs[fmt.Sprintf("watched for %#x", events)]++
+	return k.Process.EpollMod(ep, fd, events, data)
+}
+
+// Close implements [sys.Kernel].
+func (k *costKernel) Close(fd int) sys.Errno {
+	delete(k.sources, fd)
+	delete(k.pipes, fd)
+	delete(k.ends, fd)
+	delete(k.lowat, fd)
+	delete(k.watched, fd)
+	return k.Process.Close(fd)
+}
+
+// EpollWait implements [sys.Kernel].
+func (k *costKernel) EpollWait(ep int, evs []sys.Event, timeout time.Duration) (int, sys.Errno) {
+	clear(k.asked)
+	return k.Process.EpollWait(ep, evs, timeout)
+}
+
+// EpollWaitRaw implements [sys.Kernel].
+func (k *costKernel) EpollWaitRaw(ep int, evs []sys.Event, timeout time.Duration) (int, sys.Errno) {
+	clear(k.asked)
+	return k.Process.EpollWaitRaw(ep, evs, timeout)
+}

@@ -1,0 +1,147 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/datapath"
+	"github.com/penstock/penstock/relay/hold"
+)
+
+// lookAtGauges checks that what loops share says what they say themselves.
+func (s *simulation) lookAtGauges() {
+	c := &s.core.streams
+	var paused, budget, short, shortFlows int64
+	for _, st := range c.all {
+		if n := int64(st.slab.Live); st.load.Load() != n {
+			s.fail("loop %d has %d flows, and its load is %d", st.loop.Index, n, st.load.Load())
+		}
+		if st.pause.until > 0 {
+			paused++
+			if st.pause.budget {
+				budget++
+			}
+		}
+		if st.short.loop.Load() {
+			short++
+		}
+		st.slab.Each(func(f *streamFlow) {
+			if f.state == streamShort {
+				shortFlows++
+			}
+		})
+	}
+	if n := int64(c.paused.loops.Load()); n != paused || int64(c.paused.budget.Load()) != budget {
+		s.fail("%d loops pause, %d of them for want of descriptors, and %d and %d are counted", paused, budget, n, c.paused.budget.Load())
+	}
+	if n := int64(c.short.loops.Load()); n != short || int64(c.short.flows.Load()) != shortFlows {
+		s.fail("%d loops and %d flows wait for descriptors, and %d and %d are counted", short, shortFlows, n, c.short.flows.Load())
+	}
+}
+
+// checkCounts checks what the loops have counted, all processes together.
+func (s *simulation) checkCounts() {
+	var sum loopCounters
+	for _, st := range s.core.streams.all {
+		sum.add(st.loopStats)
+	}
+	var causes [64]int64
+	var admitted, attempts, connected, pending int64
+	for _, f := range s.flows {
+		if f.lost || f.crashed {
+			return
+		}
+		if f.admitted {
+			admitted++
+		}
+		attempts += int64(f.record.Attempts)
+		switch c := f.record.Cause; {
+		case f.record.Connect > 0:
+			connected++
+		case f.record.Attempts > 0 && c != CauseNoUpstream && c != CauseConnectTimeout:
+			pending++ // it ended while an attempt was under way, or between two
+		}
+	}
+	for c, n := range s.seen.causes {
+		causes[c] = int64(n)
+	}
+	if sum.Ended != causes {
+		s.fail("flows have ended with the causes %v, and the loops have counted %v", causes, sum.Ended)
+	}
+	if s.deaths > 0 || s.scarce {
+		return
+	}
+	if sum.Accepted != admitted {
+		s.fail("%d clients were admitted, and %d are counted", admitted, sum.Accepted)
+	}
+	if failed := attempts - connected; s.upgrades == 0 && (sum.Connects != connected || sum.ConnectErrors > failed || sum.ConnectErrors < failed-pending) {
+		s.fail("of %d attempts to connect %d were answered, and the loops have counted %d, and %d that failed", attempts, connected, sum.Connects, sum.ConnectErrors)
+	}
+}
+
+// begunWith is what a process finds: the flows of which the one before has left records, and if that has handed over, what it held for them.
+type begunWith struct {
+	flows   int
+	handed  bool
+	holding int
+	bytes   int64
+}
+
+// leaves tells what a process leaves.
+func (s *simulation) leaves(handed bool) (x begunWith) {
+	x.handed = handed
+	if s.core == nil {
+		return x
+	}
+	for _, st := range s.core.streams.all {
+		if st.keep == nil {
+			continue
+		}
+		for range st.keep.ledger.All() {
+			x.flows++
+		}
+		st.slab.Each(func(f *streamFlow) {
+			n := int64(f.half[up].Held() + f.half[down].Held())
+			if f.early == nil && n > 0 {
+				x.holding++
+				x.bytes += n
+			}
+		})
+	}
+	return x
+}
+
+// checkRestored checks what Restore has returned.
+func (s *simulation) checkRestored(r *hold.Restored) {
+	if n := r.Flows + r.Ended + r.TotalLost(); n != s.begun.flows {
+		s.fail("%d flows were left, and %d have gone on, %d ended and %d got lost", s.begun.flows, r.Flows, r.Ended, r.TotalLost())
+	}
+	if s.begun.handed && (r.Holding != s.begun.holding || r.Bytes != s.begun.bytes) {
+		s.fail("%d flows held %d bytes, and it is said to be %d and %d", s.begun.holding, s.begun.bytes, r.Holding, r.Bytes)
+	}
+}
+
+// checkTimes checks what a record says of times, who the client is, and how bytes went.
+func (s *simulation) checkTimes(f *simFlow, r *Record) {
+	now, began := s.world.Now(), s.world.Now().Add(-s.world.Elapsed())
+	switch end := r.Start.Add(r.Duration); {
+	case r.Start.Before(began.Add(f.began)), end.After(now), now.Sub(end) > 50*time.Millisecond:
+		s.fail("flow %d began at %v, and its record says that it has begun at %v and ended at %v; now it is %v", f.id, f.began, r.Start.Sub(began), end.Sub(began), now.Sub(began))
+	}
+	for h, t := range [2]Transfer{up: r.Up, down: r.Down} {
+		want := datapath.Copy
+		switch {
+		case t.Spliced > 0:
+			want = datapath.Splice
+		case t.Written == 0:
+			want = datapath.None
+		}
+		if t.Path != want || (t.Why == datapath.WhyNone) != (want == datapath.Splice) && want != datapath.None {
+			s.fail("flow %d has the path %v, %v in direction %d, of %d bytes, %d of them spliced", f.id, t.Path, t.Why, h, t.Written, t.Spliced)
+		}
+	}
+	for _, other := range s.flows {
+		if other != f && other.records > 0 && other.record.ID == r.ID {
+			s.fail("flows %d and %d have the same ID, %d", other.id, f.id, r.ID)
+		}
+	}
+}

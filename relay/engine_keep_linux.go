@@ -143,7 +143,7 @@ func (e *core) openLedgers() error {
 	e.ledgers = make(map[int]earlierLedger)
 	for _, x := range e.earlier.ledgers {
 		i := loopOf(x.Key)
-		l, err := ledger.Open(x.FDs[0])
+		l, err := ledger.Open(e.kernel, x.FDs[0])
 		if _, ok := errors.AsType[sys.Errno](err); ok && !errors.Is(err, ledger.ErrInvalid) {
 			return fmt.Errorf("relay: open ledger: %w", err)
 		}

@@ -233,7 +233,7 @@ func (s *gramSimulation) checkGrams() {
 	}
 	// An epoll instance and an eventfd for each loop, and the listener's sockets, of which there may be more if a process has died
 	// that closed one.
-	if open := s.process.Open(); open != 2*loops+sum.ports {
+	if open := s.process.Open(); open != 3*loops+sum.ports {
 		s.fail("%d descriptors are open at the end, and there are %d loops and %d ports", open, loops, sum.ports)
 	}
 	if taken, promised := s.core.descriptors.taken()-sum.ahead, s.core.descriptors.promised(); taken != 0 || promised != sum.ahead {
@@ -285,6 +285,7 @@ func (s *gramSimulation) finish() {
 			s.keeper.process.Close(fd)
 		}
 	}
+	s.giveBack()
 }
 
 // describeGrams tells what there is.

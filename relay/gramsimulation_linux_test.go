@@ -135,7 +135,7 @@ type gramLife struct {
 
 func newGramSimulation(kind gramWorld) *gramSimulation {
 	s := &gramSimulation{
-		simulation: &simulation{world: simkernel.New()},
+		simulation: newEmptySimulation(),
 		kind:       kind,
 		groups:     gramGroups{clients: make(map[string]byte)},
 		sent:       make(map[gramID]*gramSent), order: make(map[gramVia]uint32),
@@ -148,7 +148,7 @@ func newGramSimulation(kind gramWorld) *gramSimulation {
 	if kind.bufferMax > 0 {
 		w.GramSendBuffer, w.GramReceiveBuffer = 2*kind.bufferMax, 2*kind.bufferMax
 	}
-	s.in.SetBuf(0, s.buffer(1<<16))
+	s.in.SetBuf(0, s.scratch[:1<<16])
 	s.peers = w.NewProcess()
 	s.keeper = &simHolder{s: s.simulation, process: w.NewProcess(), held: make(map[holdKey]hold.Held)}
 	at := [...][3]string{

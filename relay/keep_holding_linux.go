@@ -74,7 +74,7 @@ type earlierHeld struct {
 // newHolding returns the access to k.Holder, and what k.Held has for others than listeners. The engine
 // owns the descriptors from now on.
 func newHolding(kernel sys.Kernel, k *hold.Keep) (*holding, earlierHeld) {
-	h := &holding{kernel: kernel, holder: k.Holder, fastOpen: fastOpenByDefault(), earlier: make(map[string][]*listenSocket), unheld: make(map[holdKey]unheldSocket)}
+	h := &holding{kernel: kernel, holder: k.Holder, fastOpen: kernel.FastOpenAlways(), earlier: make(map[string][]*listenSocket), unheld: make(map[holdKey]unheldSocket)}
 	var e earlierHeld
 	for _, x := range k.Held {
 		switch kind := kindOf(x.Key); {

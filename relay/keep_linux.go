@@ -2,9 +2,6 @@ package relay
 
 import (
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/penstock/penstock/internal/ledger"
@@ -236,7 +233,7 @@ func (k *keeping) Text(n uint32) (string, bool) { return k.ledger.String(n) }
 func newKeeping(on *loop.Loop, h *holding, cfg *hold.Keep, base int64, l *ledger.Ledger, key holdKey) (*keeping, error) {
 	if l == nil {
 		var err error
-		if l, err = ledger.Create(ledger.Config{Loop: on.Index, Made: sys.MonotonicAt(h.kernel.Now())}); err != nil {
+		if l, err = ledger.Create(ledger.Config{Kernel: h.kernel, Loop: on.Index, Made: sys.MonotonicAt(h.kernel.Now())}); err != nil {
 			return nil, fmt.Errorf("relay: make ledger: %w", err)
 		}
 		key = newHoldKey(holdLedger, on.Index, uint64(on.Index), key[1]+1)
@@ -262,17 +259,6 @@ func newKeeping(on *loop.Loop, h *holding, cfg *hold.Keep, base int64, l *ledger
 	k.newest = k.turn.Newest()
 	k.encoder.Share(k)
 	return k, nil
-}
-
-// fastOpenByDefault reports whether listeners accept data with the SYN although nobody has asked for it.
-// tcp(7), ip-sysctl.rst: tcp_fastopen, 0x400.
-func fastOpenByDefault() bool {
-	text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_fastopen")
-	if err != nil {
-		return true
-	}
-	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	return err != nil || n&0x400 != 0
 }
 
 // close ends the keeping when no flow is left.

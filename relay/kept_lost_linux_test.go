@@ -24,7 +24,7 @@ func (k *keptTable) edit(do func(l *ledger.Ledger)) {
 		if e != 0 {
 			k.t.Fatal(e)
 		}
-		l, err := ledger.Open(fd)
+		l, err := ledger.Open(sys.Linux{}, fd)
 		if err != nil {
 			k.t.Fatal(err)
 		}

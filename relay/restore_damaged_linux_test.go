@@ -170,7 +170,7 @@ func restoreDamaged(t *testing.T, patches []byte) {
 	records := 0
 	if fd, e := sys.Dup(d.l.FD()); e != 0 {
 		t.Fatal(e)
-	} else if l, err := ledger.Open(fd); err == nil {
+	} else if l, err := ledger.Open(sys.Linux{}, fd); err == nil {
 		for range l.All() {
 			records++
 		}

@@ -281,8 +281,8 @@ func (s *simulation) check() {
 	if len(s.accepted) > 0 {
 		s.fail("%d connections of upstreams are nobody's at the end", len(s.accepted))
 	}
-	// An epoll instance and an eventfd for each loop, the listeners, and the pipes that rest.
-	if open, want := s.process.Open(), 2*len(c.loops)+sockets+2*int(c.streams.pipes.Stats().Open); open != want {
+	// An epoll instance, an eventfd and a ledger for each loop, the listeners, and the pipes that rest.
+	if open, want := s.process.Open(), 3*len(c.loops)+sockets+2*int(c.streams.pipes.Stats().Open); open != want {
 		s.fail("%d descriptors are open at the end, rather than %d", open, want)
 	}
 	promised := c.descriptors.promised()
@@ -316,7 +316,7 @@ func (s *simulation) checkLoop(st *streams) {
 	}
 }
 
-// finish gives back what is not simulated: shared memory.
+// finish gives back the memory.
 func (s *simulation) finish() {
 	if s.core != nil {
 		s.drop()
@@ -327,6 +327,7 @@ func (s *simulation) finish() {
 			s.keeper.process.Close(fd)
 		}
 	}
+	s.giveBack()
 }
 
 // describe tells what there is.

@@ -58,7 +58,7 @@ type simulation struct {
 	peersDo   func() // between two calls of the relay
 	restoring bool   // the process has not restored all flows yet
 	wrong     error
-	scratch   []byte
+	scratch   *[simPeriod]byte
 }
 
 // The networks of clients and of upstreams.
@@ -205,7 +205,8 @@ func (s *simulation) fail(format string, args ...any) {
 
 // newSimulation makes the peers and the first process.
 func newSimulation(settings simSettings) *simulation {
-	s := &simulation{world: simkernel.New(), simSettings: settings}
+	s := newEmptySimulation()
+	s.simSettings = settings
 	s.seen.init()
 	s.world.Slow = s.slow
 	s.peers = s.world.NewProcess()
@@ -374,17 +375,13 @@ func (s *simulation) left() (flows []*simFlow) {
 // drop ends a process that does not run any more.
 func (s *simulation) drop() {
 	if s.core != nil {
-		for _, st := range s.core.streams.all {
-			if st.keep != nil {
-				st.keep.ledger.Close()
-			}
-		}
 		if h := s.core.holding; h.mu.TryLock() { // or it has died in there
 			if h.again != nil {
 				h.again.Stop() // it is a timer of the real clock
 			}
 			h.mu.Unlock()
 		}
+		forget(s.core)
 	}
 	s.core = nil
 	s.drain.processEnds()
@@ -545,14 +542,6 @@ func (s *simulation) met(fd int, first byte) {
 	s.fail("an upstream got %#x first, which is nobody's", first)
 }
 
-// buffer returns n bytes, until it is called again.
-func (s *simulation) buffer(n int) []byte {
-	if n > len(s.scratch) {
-		s.scratch = make([]byte, n)
-	}
-	return s.scratch[:n]
-}
-
 // send lets a peer send up to n bytes.
 func (s *simulation) send(f *simFlow, side, n int) bool {
 	h := &f.half[side]
@@ -575,7 +564,7 @@ func (s *simulation) read(f *simFlow, side, n int) bool {
 	if f.fd[side] < 0 || h.end {
 		return false
 	}
-	b := s.buffer(min(n, simPeriod))
+	b := s.scratch[:min(n, simPeriod)]
 	m, e := s.peers.Recv(f.fd[side], b)
 	switch {
 	case e == sys.EAGAIN:

@@ -21,6 +21,7 @@ import (
 // What is used is only known to the process that relays: the next one learns it from the records, by
 // [Ledger.Reserve].
 type Arena struct {
+	kernel sys.SharedMemory
 	fd     int
 	offset int64 // of mem in the file
 	mem    []byte
@@ -49,7 +50,9 @@ const (
 	maxFree = 64
 )
 
-func (a *Arena) init(fd int, offset int64, mem []byte) { a.fd, a.offset, a.mem = fd, offset, mem }
+func (a *Arena) init(kernel sys.SharedMemory, fd int, offset int64, mem []byte) {
+	a.kernel, a.fd, a.offset, a.mem = kernel, fd, offset, mem
+}
 
 func classOf(n int) int { return bits.Len(uint(max(n, 1)-1) / minBlock) }
 
@@ -155,7 +158,7 @@ func (a *Arena) Sweep() {
 	a.unused = a.numFree
 	a.Trim()
 	if from := len(a.chunks) * MaxBlock; from < len(a.mem) {
-		sys.PunchHole(a.fd, a.offset+int64(from), int64(len(a.mem)-from))
+		a.kernel.PunchHole(a.fd, a.offset+int64(from), int64(len(a.mem)-from))
 	}
 }
 
@@ -261,7 +264,7 @@ func (a *Arena) addFree() {
 
 // release gives the memory of a free chunk, which is on no list, back to the kernel.
 func (a *Arena) release(at uint32) {
-	sys.PunchHole(a.fd, a.offset+int64(at-1)*MaxBlock, MaxBlock)
+	a.kernel.PunchHole(a.fd, a.offset+int64(at-1)*MaxBlock, MaxBlock)
 	a.link(&a.untouched, at)
 }
 

@@ -138,7 +138,7 @@ func sealed(t testing.TB, size uint64, fill func(mem []byte)) (fd int) {
 func opened(t testing.TB, size uint64, fill func(mem []byte)) *Ledger {
 	t.Helper()
 	fd := sealed(t, size, fill)
-	l, err := Open(fd)
+	l, err := Open(sys.Linux{}, fd)
 	if err != nil {
 		sys.Linux{}.Close(fd)
 		t.Fatal(err)
@@ -252,7 +252,7 @@ func TestRefused(t *testing.T) {
 		}, ErrInvalid},
 	} {
 		fd := sealed(t, c.size, c.fill)
-		l, err := Open(fd)
+		l, err := Open(sys.Linux{}, fd)
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -269,7 +269,7 @@ func TestRefused(t *testing.T) {
 	}
 	defer f.Close()
 	for _, fd := range []int{int(f.Fd()), -1} {
-		if _, err := Open(fd); !errors.Is(err, ErrInvalid) {
+		if _, err := Open(sys.Linux{}, fd); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%v", err)
 		}
 	}
@@ -314,7 +314,7 @@ func FuzzOpen(f *testing.F) {
 		} else {
 			fd = sealed(t, uint64(len(b)), func(mem []byte) { copy(mem, b) })
 		}
-		l, err := Open(fd)
+		l, err := Open(sys.Linux{}, fd)
 		if err != nil {
 			sys.Linux{}.Close(fd)
 			return

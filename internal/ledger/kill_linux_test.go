@@ -41,7 +41,7 @@ const (
 
 // oneCall makes one system call, and is gone with the next.
 func oneCall(receive bool) error {
-	l, err := Open(childLedger)
+	l, err := Open(sys.Linux{}, childLedger)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func oneCall(receive bool) error {
 // pumpForever copies from the source to the destination, and notes each step as internal/pump does for
 // sockets without counters.
 func pumpForever() error {
-	l, err := Open(childLedger)
+	l, err := Open(sys.Linux{}, childLedger)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 // Ledger is the memory of one loop. It is used by one goroutine at a time.
 type Ledger struct {
+	kernel  sys.SharedMemory
 	fd      int
 	mem     []byte
 	header  header
@@ -31,6 +32,8 @@ type Config struct {
 	Arena int64
 	// Made is when the ledger is made, on CLOCK_MONOTONIC; 0: now.
 	Made int64
+	// Kernel has the memory; nil: Linux.
+	Kernel sys.SharedMemory
 }
 
 // Create makes an empty ledger. On a 32-bit system its error is [errors.ErrUnsupported].
@@ -44,6 +47,9 @@ func Create(cfg Config) (*Ledger, error) {
 	if cfg.Arena == 0 {
 		cfg.Arena = maxArena
 	}
+	if cfg.Kernel == nil {
+		cfg.Kernel = sys.Linux{}
+	}
 	if cfg.Loop < 0 || cfg.Loop > 255 || cfg.Slots < 0 || cfg.Slots > MaxSlots || cfg.Arena < 0 || cfg.Arena > maxArena {
 		return nil, fmt.Errorf("ledger: %w", sys.EINVAL)
 	}
@@ -52,33 +58,33 @@ func Create(cfg Config) (*Ledger, error) {
 		cfg.Made = sys.MonotonicNow()
 	}
 	h.made, h.madeWall = uint64(cfg.Made), uint64(time.Now().UnixNano())
-	fd, e := sys.Memfd("penstock-ledger", int64(h.fileBytes))
+	fd, e := cfg.Kernel.Memfd("penstock-ledger", int64(h.fileBytes))
 	if e != 0 {
 		return nil, fmt.Errorf("memfd_create: %w", e)
 	}
-	mem, e := sys.Map(fd, int64(h.fileBytes))
+	mem, e := cfg.Kernel.Map(fd, int64(h.fileBytes))
 	if e != 0 {
-		sys.Linux{}.Close(fd)
+		cfg.Kernel.Close(fd)
 		return nil, fmt.Errorf("mmap: %w", e)
 	}
 	h.write(mem)
-	return newLedger(fd, mem, h), nil
+	return newLedger(cfg.Kernel, fd, mem, h), nil
 }
 
-// Open opens a ledger that another process has written, which must be dead: all of it is checked, and
+// Open opens a ledger of a kernel that another process has written, which must be dead: all of it is checked, and
 // whatever the bytes are, no method panics. On success the ledger owns fd.
-func Open(fd int) (*Ledger, error) {
+func Open(kernel sys.SharedMemory, fd int) (*Ledger, error) {
 	if bits.UintSize < 64 {
 		return nil, fmt.Errorf("flows can outlive the process on 64-bit systems only: %w", errors.ErrUnsupported)
 	}
-	mem, h, err := mapFile(fd)
+	mem, h, err := mapFile(kernel, fd)
 	if err != nil {
 		return nil, err
 	}
-	l := newLedger(fd, mem, h)
+	l := newLedger(kernel, fd, mem, h)
 	l.top = uint32(min(l.word(topAt), h.slots))
 	if err := l.strings.load(l.word(stringsAt)); err != nil {
-		sys.Unmap(mem)
+		kernel.Unmap(mem)
 		return nil, err
 	}
 	return l, nil
@@ -87,44 +93,45 @@ func Open(fd int) (*Ledger, error) {
 // Check reports whether this version can read a ledger, which the process that writes it may still use. It
 // returns what [Open] would return. The descriptor stays the caller's.
 func Check(fd int) error {
-	mem, _, err := mapFile(fd)
+	kernel := sys.Linux{}
+	mem, _, err := mapFile(kernel, fd)
 	if err == nil {
-		sys.Unmap(mem)
+		kernel.Unmap(mem)
 	}
 	return err
 }
 
 // mapFile maps a ledger's file and reads its header.
-func mapFile(fd int) ([]byte, header, error) {
-	size, e := sys.SealedSize(fd)
+func mapFile(kernel sys.SharedMemory, fd int) ([]byte, header, error) {
+	size, e := kernel.SealedSize(fd)
 	if e != 0 {
 		return nil, header{}, fmt.Errorf("%w: %w", ErrInvalid, e)
 	}
 	if size < headerSize || size > maxFile {
 		return nil, header{}, fmt.Errorf("%w: %d bytes", ErrInvalid, size)
 	}
-	mem, e := sys.Map(fd, size)
+	mem, e := kernel.Map(fd, size)
 	if e != 0 {
 		return nil, header{}, fmt.Errorf("mmap: %w", e)
 	}
 	h, err := readHeader(mem, size)
 	if err != nil {
-		sys.Unmap(mem)
+		kernel.Unmap(mem)
 	}
 	return mem, h, err
 }
 
-func newLedger(fd int, mem []byte, h header) *Ledger {
-	l := &Ledger{fd: fd, mem: mem, header: h, records: h.records.of(mem), stride: int(h.stride)}
+func newLedger(kernel sys.SharedMemory, fd int, mem []byte, h header) *Ledger {
+	l := &Ledger{kernel: kernel, fd: fd, mem: mem, header: h, records: h.records.of(mem), stride: int(h.stride)}
 	l.strings.init(h.strings.of(mem), mem[stringsAt:stringsAt+8])
-	l.arena.init(fd, int64(h.arena.offset), h.arena.of(mem))
+	l.arena.init(kernel, fd, int64(h.arena.offset), h.arena.of(mem))
 	return l
 }
 
 // Close gives the memory and the descriptor back. Nothing that came from the ledger may be used after it.
 func (l *Ledger) Close() {
-	sys.Unmap(l.mem)
-	sys.Linux{}.Close(l.fd)
+	l.kernel.Unmap(l.mem)
+	l.kernel.Close(l.fd)
 	l.mem = nil
 }
 

@@ -26,7 +26,7 @@ func reopen(t testing.TB, l *Ledger) *Ledger {
 	if e != 0 {
 		t.Fatal(e)
 	}
-	again, err := Open(fd)
+	again, err := Open(sys.Linux{}, fd)
 	if err != nil {
 		sys.Linux{}.Close(fd)
 		t.Fatal(err)

@@ -90,7 +90,7 @@ func openStates(fd int) (*Ledger, error) {
 	if e != 0 {
 		return nil, e
 	}
-	l, err := Open(dup)
+	l, err := Open(sys.Linux{}, dup)
 	if err != nil {
 		sys.Linux{}.Close(dup)
 	}

@@ -103,7 +103,7 @@ func look(fd int, names map[string]uint32) (v view, err error) {
 	if e != 0 {
 		return v, e
 	}
-	l, err := Open(dup)
+	l, err := Open(sys.Linux{}, dup)
 	if err != nil {
 		sys.Linux{}.Close(dup)
 		return v, err

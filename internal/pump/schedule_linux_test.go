@@ -213,7 +213,7 @@ func (m *machine) restore() {
 	if e != 0 {
 		m.t.Fatal(e)
 	}
-	l, err := ledger.Open(fd)
+	l, err := ledger.Open(sys.Linux{}, fd)
 	if err != nil {
 		m.t.Fatal(err)
 	}

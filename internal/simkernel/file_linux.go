@@ -12,6 +12,8 @@ type file struct {
 	writes  bool  // the one that is written to
 	epoll   *epoll
 	event   *uint64 // eventfd(2)
+	world   *World  // of shared memory
+	shared  []byte
 }
 
 // poll returns what is ready, as epoll has it.
@@ -59,29 +61,46 @@ func (f *file) release() {
 		f.gram.close()
 	case f.epoll != nil:
 		f.epoll.close()
+	case f.shared != nil:
+		f.world.freeRegion(f.shared)
+		f.shared = nil
 	}
 }
 
 // pipe is a pipe of slots: pipe(7), fs/pipe.c.
 type pipe struct {
-	slots [][]byte
-	most  int
+	memory *memory
+	slots  []pipeSlot
+	most   int
+}
+
+type pipeSlot struct {
+	b     []byte
+	whole []byte // b, before any of it was read
 }
 
 const pageSize = 4096
 
 func (p *pipe) queued() (n int) {
-	for _, b := range p.slots {
-		n += len(b)
+	for _, s := range p.slots {
+		n += len(s.b)
 	}
 	return n
 }
 
-// put puts bytes into free slots, fragment bytes into each.
-func (p *pipe) put(b []byte, fragment int) {
+// put puts bytes into free slots, fragment bytes into each. With fill, the last slot is filled first.
+func (p *pipe) put(b []byte, fragment int, fill bool) {
+	if last := len(p.slots) - 1; fill && last >= 0 {
+		s := &p.slots[last]
+		n := min(fragment-len(s.whole), len(b))
+		s.whole = append(s.whole, b[:n]...)
+		s.b = s.whole[len(s.whole)-len(s.b)-n:]
+		b = b[n:]
+	}
 	for len(b) > 0 {
 		n := min(fragment, len(b))
-		p.slots = append(p.slots, append([]byte(nil), b[:n]...))
+		whole := append(p.memory.get(fragment)[:0], b[:n]...)
+		p.slots = append(p.slots, pipeSlot{whole, whole})
 		b = b[n:]
 	}
 }
@@ -89,13 +108,13 @@ func (p *pipe) put(b []byte, fragment int) {
 // take takes n bytes, which are there.
 func (p *pipe) take(n int, to func([]byte)) {
 	for n > 0 {
-		b := p.slots[0]
-		m := min(n, len(b))
-		to(b[:m])
-		if n -= m; m == len(b) {
-			p.slots = p.slots[1:]
-		} else {
-			p.slots[0] = b[m:]
+		s := &p.slots[0]
+		m := min(n, len(s.b))
+		to(s.b[:m])
+		n -= m
+		if s.b = s.b[m:]; len(s.b) == 0 {
+			p.memory.put(s.whole)
+			p.slots = p.slots[:copy(p.slots, p.slots[1:])]
 		}
 	}
 }

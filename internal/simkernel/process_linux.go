@@ -7,7 +7,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// first is the lowest descriptor of a simulated process. Lower ones are of the process that simulates, such as those of shared memory.
+// first is the lowest descriptor of a simulated process: lower ones are of the process that simulates.
 const first = 1 << 28
 
 // Process is a process, and implements [sys.Kernel] for it.
@@ -20,13 +20,14 @@ type Process struct {
 	// Before, if it is not nil, is called before each call: others do something meanwhile.
 	Before func()
 
-	w     *World
-	files []*file // by descriptor
-	free  int     // no lower one is free
-	open  int
-	calls int
-	dies  int // the number of half calls until the process dies; 0: it does not
-	edges []edge
+	w      *World
+	files  []*file // by descriptor
+	mapped []*file
+	free   int // no lower one is free
+	open   int
+	calls  int
+	dies   int // the number of half calls until the process dies; 0: it does not
+	edges  []edge
 }
 
 // edge is one that is due before the next call.
@@ -74,14 +75,14 @@ func (p *Process) Exit() {
 			f.release()
 		}
 	}
-	p.files, p.open = nil, 0
+	for _, f := range p.mapped {
+		f.release()
+	}
+	p.files, p.mapped, p.open = nil, nil, 0
 }
 
-// Pass gives another process a descriptor of the same file, which it returns. Those that are not simulated are duplicated.
+// Pass gives another process a descriptor of the same file, which it returns.
 func (p *Process) Pass(fd int, to *Process) (int, sys.Errno) {
-	if fd < first {
-		return sys.Dup(fd)
-	}
 	f := p.file(fd)
 	if f == nil {
 		return -1, syscall.EBADF
@@ -252,9 +253,6 @@ func (p *Process) Accept(fd int, sa *sys.Sockaddr) (int, sys.Errno) {
 
 // Close implements [sys.Kernel].
 func (p *Process) Close(fd int) sys.Errno {
-	if fd < first {
-		return sys.Linux{}.Close(fd)
-	}
 	p.point("close")
 	f := p.file(fd)
 	if f == nil {
@@ -428,7 +426,7 @@ func (p *Process) Pipe(size int) (r, w, got int, errno sys.Errno) {
 		return -1, -1, 0, e
 	}
 	slots := max(1, (size+pageSize-1)/pageSize)
-	pi := &pipe{most: slots}
+	pi := &pipe{memory: p.w.memory, most: slots}
 	r, e := p.install(&file{refs: 1, pipe: pi})
 	if e != 0 {
 		return -1, -1, 0, e
@@ -659,6 +657,9 @@ func (p *Process) FileLimit() (uint64, error) { return uint64(p.w.Limit), nil }
 
 // OpenFiles implements [sys.Kernel].
 func (p *Process) OpenFiles() (int, bool) { return p.open, true }
+
+// FastOpenAlways implements [sys.Kernel].
+func (p *Process) FastOpenAlways() bool { return false }
 
 // GrowFiles implements [sys.Kernel].
 func (p *Process) GrowFiles(int, int) {}

@@ -129,16 +129,21 @@ func recvInto(s stream, b []byte, most int) (int, sys.Errno) {
 }
 
 // spliceTo is tcp_splice_read and unix_stream_splice_read.
-func spliceTo(s stream, w *World, p *pipe, n int) (int, sys.Errno) {
+func spliceTo(in stream, w *World, p *pipe, n int) (int, sys.Errno) {
 	room := (p.most - len(p.slots)) * w.PipeFragment
 	if room <= 0 {
 		return 0, sys.EAGAIN
 	}
-	put := func(b []byte) { p.put(b, w.PipeFragment) }
-	if s, ok := s.(*tcpSocket); ok {
+	s, tcp := in.(*tcpSocket)
+	began := false
+	put := func(b []byte) {
+		p.put(b, w.PipeFragment, tcp && began) // a piece of a Unix socket has slots of its own
+		began = true
+	}
+	if tcp {
 		return s.spliceRecv(min(n, room), put)
 	}
-	return s.recv(min(n, room), put)
+	return in.recv(min(n, room), put)
 }
 
 // spliceFrom is splice_to_socket.

@@ -17,10 +17,10 @@ type tcpSocket struct {
 	origin int        // the number of the socket at the other end
 	active bool       // it has opened the connection
 
-	in       []byte // received, and not read
+	in       queue // received, and not read
 	read     uint64
-	inEnd    bool   // the end of the stream has arrived: SOCK_DONE
-	out      []byte // accepted, and not delivered
+	inEnd    bool  // the end of the stream has arrived: SOCK_DONE
+	out      queue // accepted, and not delivered
 	accepted uint64
 	outEnd   bool // shutdown(2) was called, or close(2)
 	endGiven bool // and that has arrived
@@ -44,12 +44,12 @@ type tcpSocket struct {
 }
 
 func newTCP(w *World) *tcpSocket {
-	return &tcpSocket{common: newCommon(w), state: sys.TCPClose, lowat: 1}
+	return &tcpSocket{common: newCommon(w), state: sys.TCPClose, lowat: 1, in: queue{m: w.memory}, out: queue{m: w.memory}}
 }
 
 // undelivered reports whether there is something that has not arrived.
 func (s *tcpSocket) undelivered() bool {
-	return len(s.out) > 0 || s.outEnd && !s.endGiven || s.resetComes
+	return s.out.len() > 0 || s.outEnd && !s.endGiven || s.resetComes
 }
 
 // deliverable reports whether some of that can arrive now.
@@ -57,13 +57,13 @@ func (s *tcpSocket) deliverable() bool {
 	if s.state == sys.TCPSynSent || !s.undelivered() || s.state == sys.TCPClose {
 		return false
 	}
-	return len(s.out) == 0 || s.peer == nil || s.peer.window() > 0 || s.peer.refusesData()
+	return s.out.len() == 0 || s.peer == nil || s.peer.window() > 0 || s.peer.refusesData()
 }
 
-func (s *tcpSocket) window() int { return s.receiveBuffer - len(s.in) }
+func (s *tcpSocket) window() int { return s.receiveBuffer - s.in.len() }
 
 // enough is tcp_epollin_ready: a full buffer is worth a wake-up, whatever SO_RCVLOWAT is.
-func (s *tcpSocket) enough() bool { return len(s.in) >= s.lowat || s.window() <= 0 }
+func (s *tcpSocket) enough() bool { return s.in.len() >= s.lowat || s.window() <= 0 }
 
 // refusesData reports whether data that arrives ends the connection, because nobody will read it.
 func (s *tcpSocket) refusesData() bool {
@@ -77,17 +77,16 @@ func (s *tcpSocket) deliver(most int) {
 		s.reset()
 		return
 	}
-	if len(s.out) > 0 {
+	if s.out.len() > 0 {
 		if p.refusesData() { // TCPABORTONDATA
-			p.urgent(s, len(s.out))
+			p.urgent(s, s.out.len())
 			p.reset()
 			s.reset()
 			return
 		}
-		n := min(most, len(s.out), p.window())
+		n := min(most, s.out.len(), p.window())
 		p.urgent(s, n)
-		p.in = append(p.in, s.out[:n]...)
-		s.out = s.out[:copy(s.out, s.out[n:])]
+		s.out.take(n, p.in.put)
 		if p.enough() {
 			p.wake(wakeRead)
 		}
@@ -96,7 +95,7 @@ func (s *tcpSocket) deliver(most int) {
 			s.wake(wakeWrite)
 		}
 	}
-	if len(s.out) == 0 && s.outEnd && !s.endGiven {
+	if s.out.len() == 0 && s.outEnd && !s.endGiven {
 		s.endGiven = true
 		p.receiveEnd()
 		s.endAcknowledged()
@@ -156,7 +155,8 @@ func (s *tcpSocket) reset() {
 
 // abandon drops what was not delivered.
 func (s *tcpSocket) abandon() {
-	s.out, s.endGiven, s.resetComes = nil, s.outEnd, false
+	s.out.clear()
+	s.endGiven, s.resetComes = s.outEnd, false
 	s.done()
 	s.w.delivered(s)
 }
@@ -176,8 +176,8 @@ func (s *tcpSocket) sendReset() {
 }
 
 func (s *tcpSocket) writable() bool {
-	free := s.sendBuffer - len(s.out)
-	return free >= len(s.out)/2 && free > 0 // sk_stream_wspace >= sk_stream_min_wspace
+	free := s.sendBuffer - s.out.len()
+	return free >= s.out.len()/2 && free > 0 // sk_stream_wspace >= sk_stream_min_wspace
 }
 
 // poll is tcp_poll.
@@ -195,7 +195,7 @@ func (s *tcpSocket) poll() (mask uint32) {
 		mask |= sys.In | sys.RdHup
 	}
 	if s.state != sys.TCPSynSent {
-		if s.enough() && !(s.atMark() && len(s.in) == s.lowat && s.window() > 0) { // the urgent byte does not count
+		if s.enough() && !(s.atMark() && s.in.len() == s.lowat && s.window() > 0) { // the urgent byte does not count
 			mask |= sys.In
 		}
 		if s.urgency == urgentHere {
@@ -220,9 +220,9 @@ func (s *tcpSocket) recv(n int, put func([]byte)) (int, sys.Errno) {
 	if s.listening {
 		return 0, syscall.ENOTCONN
 	}
-	had := len(s.in)
+	had := s.in.len()
 	done := s.take(n, put)
-	if len(s.in) < had {
+	if s.in.len() < had {
 		s.windowOpens()
 	}
 	if done > 0 || had > 0 && n == 0 {
@@ -265,7 +265,7 @@ func (s *tcpSocket) room() (int, sys.Errno) {
 	case s.shutWrite, s.state == sys.TCPClose:
 		return 0, sys.EPIPE
 	}
-	n := s.sendBuffer - len(s.out)
+	n := s.sendBuffer - s.out.len()
 	if n <= 0 {
 		s.noSpace = true
 		return 0, sys.EAGAIN
@@ -281,7 +281,7 @@ func (s *tcpSocket) write(n int, put func(n int)) (done int, e sys.Errno) {
 		put(m)
 		done += m
 		s.w.sent(s)
-		room = s.sendBuffer - len(s.out)
+		room = s.sendBuffer - s.out.len()
 	}
 	s.noSpace = s.noSpace || e == 0 && done < n
 	return done, e
@@ -289,7 +289,7 @@ func (s *tcpSocket) write(n int, put func(n int)) (done int, e sys.Errno) {
 
 // put adds to what is in flight. sent must follow.
 func (s *tcpSocket) put(p []byte) {
-	s.out = append(s.out, p...)
+	s.out.put(p)
 	s.accepted += uint64(len(p))
 }
 
@@ -341,12 +341,13 @@ func (s *tcpSocket) disconnect() sys.Errno {
 	case sys.TCPSynSent, sys.TCPEstablished, sys.TCPCloseWait, sys.TCPFinWait1, sys.TCPFinWait2: // tcp_need_reset
 		s.err = sys.ECONNRESET
 	case sys.TCPClosing, sys.TCPLastAck:
-		if len(s.out) > 0 {
+		if s.out.len() > 0 {
 			s.err = sys.ECONNRESET
 		}
 	}
 	s.sendReset()
-	s.in, s.inEnd = nil, false
+	s.in.clear()
+	s.inEnd = false
 	s.outEnd, s.endGiven = false, false
 	s.shutRead, s.shutWrite = false, false
 	s.read, s.accepted, s.to = 0, 0, netip.AddrPort{}
@@ -379,8 +380,8 @@ func (s *tcpSocket) close() {
 	case s.state == sys.TCPClose:
 	case s.state == sys.TCPSynSent:
 		s.done()
-	case len(s.in) > 0, s.closeResets:
-		s.in = nil
+	case s.in.len() > 0, s.closeResets:
+		s.in.clear()
 		s.sendReset()
 	default:
 		s.shutRead = true
@@ -497,7 +498,7 @@ func (s *tcpSocket) remote(sa *sys.Sockaddr) sys.Errno {
 func (s *tcpSocket) readQueued() (int, sys.Errno) { return s.unread(), 0 }
 
 func (s *tcpSocket) writeQueued() int {
-	n := len(s.out)
+	n := s.out.len()
 	if s.outEnd && !s.endGiven {
 		n++
 	}
@@ -506,7 +507,7 @@ func (s *tcpSocket) writeQueued() int {
 
 // counts are what TCP_INFO, SIOCINQ and SIOCOUTQ say.
 func (s *tcpSocket) counts() sys.TCPCounts {
-	c := sys.TCPCounts{Consumed: s.read + uint64(len(s.in)-s.unread()), Written: s.accepted, State: s.state, Urgent: s.urgency == urgentHere}
+	c := sys.TCPCounts{Consumed: s.read + uint64(s.in.len()-s.unread()), Written: s.accepted, State: s.state, Urgent: s.urgency == urgentHere}
 	if s.inEnd {
 		c.Consumed++
 	}

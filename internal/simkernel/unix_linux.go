@@ -38,8 +38,9 @@ const (
 
 // unixPiece is a socket buffer: what one send has sent, or a part of it.
 type unixPiece struct {
-	b    []byte
-	cost int
+	b     []byte
+	cost  int
+	whole []byte // b, before any of it was read
 }
 
 const (
@@ -185,6 +186,7 @@ func (s *unixSocket) recv(n int, put func([]byte)) (int, sys.Errno) {
 func (s *unixSocket) drop() {
 	p := s.peer
 	p.charged -= s.in[0].cost
+	s.w.memory.put(s.in[0].whole)
 	s.in = s.in[1:]
 	if p.writable() {
 		p.wake(wakeWrite)
@@ -209,9 +211,9 @@ func (s *unixSocket) write(n int, put func(n int)) (done int, e sys.Errno) {
 			e = sys.EAGAIN
 		default:
 			m := min(n-done, s.sendBuffer/2-64, unixPieceMost)
-			s.outgoing = nil
+			s.outgoing = s.w.memory.get(m)[:0]
 			put(m)
-			p.in = append(p.in, unixPiece{s.outgoing, m + unixPieceCost})
+			p.in = append(p.in, unixPiece{s.outgoing, m + unixPieceCost, s.outgoing})
 			p.unread += m
 			s.charged += m + unixPieceCost
 			done += m

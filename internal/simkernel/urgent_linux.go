@@ -48,20 +48,20 @@ func (s *tcpSocket) atMark() bool { return s.urgency != notUrgent && s.urgentAt 
 
 // told is tcp_check_urg: an urgent byte is at a place of the stream.
 func (s *tcpSocket) told(at uint64) {
-	received := s.read + uint64(len(s.in))
+	received := s.read + uint64(s.in.len())
 	if s.read > at || at < received || s.urgency != notUrgent && at <= s.urgentAt {
 		return
 	}
 	if s.atMark() && s.read != received { // the one before is skipped
 		s.read++
-		s.in = s.in[1:]
+		s.in.take(1, func([]byte) {})
 	}
 	s.urgency, s.urgentAt = urgentComes, at
 }
 
 // urgent is tcp_urg: n bytes come from p, whose pointer may be in them or behind them. It is looked at even if nobody wants the bytes.
 func (s *tcpSocket) urgent(p *tcpSocket, n int) {
-	at, end := s.read+uint64(len(s.in)), p.urgentEnd
+	at, end := s.read+uint64(s.in.len()), p.urgentEnd
 	if end > at && end <= at+uint64(n)+urgentFar {
 		s.told(end - 1)
 	}
@@ -81,18 +81,18 @@ func (s *tcpSocket) beforeMark(n int) int {
 
 // take is the loop of tcp_recvmsg: it gives put up to n bytes, and stops at an urgent byte, unless that comes first: then it is skipped.
 func (s *tcpSocket) take(n int, put func([]byte)) (done int) {
-	for done < n && len(s.in) > 0 {
+	for done < n && s.in.len() > 0 {
 		if s.atMark() {
 			if done > 0 {
 				break
 			}
-			s.in, s.read = s.in[:copy(s.in, s.in[1:])], s.read+1
+			s.in.take(1, func([]byte) {})
+			s.read++
 			s.urgency = notUrgent
 			continue
 		}
-		m := s.beforeMark(min(n-done, len(s.in)))
-		put(s.in[:m])
-		s.in = s.in[:copy(s.in, s.in[m:])]
+		m := s.beforeMark(min(n-done, s.in.len()))
+		s.in.take(m, put)
 		s.read += uint64(m)
 		done += m
 	}
@@ -100,14 +100,14 @@ func (s *tcpSocket) take(n int, put func([]byte)) (done int) {
 }
 
 // unread is what SIOCINQ says: tcp_inq.
-func (s *tcpSocket) unread() int { return s.beforeMark(len(s.in)) }
+func (s *tcpSocket) unread() int { return s.beforeMark(s.in.len()) }
 
 // spliceRecv is tcp_splice_read.
 func (s *tcpSocket) spliceRecv(n int, put func([]byte)) (int, sys.Errno) {
 	if s.listening {
 		return 0, syscall.ENOTCONN
 	}
-	if n = s.beforeMark(min(n, len(s.in))); n == 0 {
+	if n = s.beforeMark(min(n, s.in.len())); n == 0 {
 		return s.nothing()
 	}
 	n = s.take(n, put)

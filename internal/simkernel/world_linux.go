@@ -31,9 +31,13 @@ type World struct {
 	Joins bool
 	// Lost is called for each datagram that nobody will get; it may be nil.
 	Lost func(b []byte)
+	// Wipe makes memory that processes have shared what it was before they had it, so that others can have it; nil: the kernel gets it back.
+	Wipe func(b []byte)
 	// Limit is how many descriptors a process may have.
 	Limit int
 
+	memory     *memory
+	regions    []*file // that have shared memory, and some that have none any more
 	start      time.Time
 	now        time.Duration
 	listeners  map[netip.AddrPort][]*tcpSocket
@@ -54,7 +58,7 @@ func New() *World {
 	return &World{
 		SendBuffer: 128 << 10, ReceiveBuffer: 128 << 10, PipeFragment: 16 << 10, Limit: 1 << 16,
 		GramSendBuffer: 212992, GramReceiveBuffer: 212992, GramQueue: 10, GramPorts: 28232,
-		start: someStart(), listeners: make(map[netip.AddrPort][]*tcpSocket), paths: make(map[string]*unixSocket), port: 32768,
+		memory: memories.Get().(*memory), start: someStart(), listeners: make(map[netip.AddrPort][]*tcpSocket), paths: make(map[string]*unixSocket), port: 32768,
 		grams: make(map[uint16][]*gram), unixNames: make(map[string]*gram),
 	}
 }

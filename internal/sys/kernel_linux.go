@@ -1,6 +1,9 @@
 package sys
 
 import (
+	"os"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -21,6 +24,7 @@ type Kernel interface {
 	Sockets
 	Poller
 	Process
+	SharedMemory
 
 	// Recv reads up to len(p) bytes from a stream socket; (0, 0) is the end of the stream. recv(2).
 	Recv(fd int, p []byte) (int, Errno)
@@ -167,14 +171,58 @@ type Process interface {
 	FileLimit() (uint64, error)
 	// OpenFiles returns how many descriptors this process has open; ok is false if the kernel does not say.
 	OpenFiles() (n int, ok bool)
+	// FastOpenAlways reports whether listeners accept data with the SYN although nobody has asked for it. tcp(7), ip-sysctl.rst:
+	// tcp_fastopen, 0x400.
+	FastOpenAlways() bool
 	// GrowFiles makes the kernel enlarge its table of this process's descriptors for n; fd is any open one.
 	GrowFiles(fd, n int)
+}
+
+// SharedMemory has anonymous files that several processes map.
+type SharedMemory interface {
+	// Memfd is [Memfd].
+	Memfd(name string, size int64) (int, Errno)
+	// SealedSize is [SealedSize].
+	SealedSize(fd int) (int64, Errno)
+	// Map is [Map].
+	Map(fd int, size int64) ([]byte, Errno)
+	// Unmap is [Unmap].
+	Unmap(b []byte) Errno
+	// PunchHole is [PunchHole].
+	PunchHole(fd int, offset, n int64) Errno
+	// Close closes fd. close(2).
+	Close(fd int) Errno
 }
 
 // Linux is the real [Kernel].
 type Linux struct{}
 
 var _ Kernel = Linux{}
+
+// FastOpenAlways implements [Kernel]. If nobody says that they do not, they do.
+func (Linux) FastOpenAlways() bool {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_fastopen")
+	if err != nil {
+		return true
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	return err != nil || n&0x400 != 0
+}
+
+// Memfd implements [Kernel].
+func (Linux) Memfd(name string, size int64) (int, Errno) { return Memfd(name, size) }
+
+// SealedSize implements [Kernel].
+func (Linux) SealedSize(fd int) (int64, Errno) { return SealedSize(fd) }
+
+// Map implements [Kernel].
+func (Linux) Map(fd int, size int64) ([]byte, Errno) { return Map(fd, size) }
+
+// Unmap implements [Kernel].
+func (Linux) Unmap(b []byte) Errno { return Unmap(b) }
+
+// PunchHole implements [Kernel].
+func (Linux) PunchHole(fd int, offset, n int64) Errno { return PunchHole(fd, offset, n) }
 
 // SetOption implements [Kernel].
 func (Linux) SetOption(fd, level, name, value int) Errno { return SetInt(fd, level, name, value) }

@@ -135,7 +135,7 @@ func (s *simulation) explains(f *simFlow, c Cause) bool {
 	case CauseUpstreamReset:
 		return f.broke[sideUpstream] || f.looksReset(sideUpstream)
 	case CauseCrashed:
-		return f.lost || f.crashed || s.scarce
+		return f.lost || f.crashed || s.scarce || f.half[up].miscounted() || f.half[down].miscounted()
 	case CauseNoDescriptors, CauseClientFailed, CauseUpstreamFailed:
 		return s.scarce
 	case CauseIdle:

@@ -31,6 +31,9 @@ func (s *simulation) sendUrgent(f *simFlow, side int) bool {
 	return e == 0
 }
 
+// miscounted reports whether a process that died in a read may have left a count with an urgent byte in it, which can be more than a read takes.
+func (h *simHalf) miscounted() bool { return h.doubts > 0 && len(h.urgent) > 0 }
+
 // most is how many bytes can arrive at most.
 func (h *simHalf) most() int64 { return h.sent + int64(len(h.urgent)) }
 

@@ -53,7 +53,7 @@ build: ## build the daemon: bin/penstock
 .PHONY: check
 check: ## every test and check: the targets below, in this order
 	@start=$$SECONDS; failed=; \
-	for step in lint test race cross bench-once fuzz; do $(MAKE) --no-print-directory -k $$step || failed+=" $$step"; done; \
+	for step in lint race plain cross bench-once fuzz; do $(MAKE) --no-print-directory -k $$step || failed+=" $$step"; done; \
 	printf -- '-- %s, after %d s\n' "$${failed:+failed:}$${failed:-all is well}" $$((SECONDS - start)); \
 	[ -z "$$failed" ]
 
@@ -101,7 +101,12 @@ servers: # the servers that tests run; a minute, once, that no test's time-out s
 
 .PHONY: race
 race: servers ## the same under the race detector; fails if the detector is not available
-	$(STEP) "race job" env PENSTOCK_WANT_RACE=1 GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(GO) test $(CHECKED) -race -vet=off -timeout $(PATIENCE) -p $(PACKAGES) -count=1 $(WITH_TESTS)
+	$(STEP) "race job" env PENSTOCK_WANT_RACE=1 GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(GO) test $(CHECKED) -race -vet=off -timeout $(PATIENCE) -p $(PACKAGES) -parallel $(PACKAGES) -count=1 $(WITH_TESTS)
+
+.PHONY: plain
+plain: servers ## without the race detector, the tests that ask whether it is on; any other test runs with it only, see .ci/withoutrace.go
+	$(STEP) "tests without the race detector" bash -euc 'tests=$$($(GO) run .ci/withoutrace.go $(CHECKED) $(WITH_TESTS)); \
+		$(GO) test $(CHECKED) -vet=off -timeout $(PATIENCE) -p $(PACKAGES) -parallel $(PACKAGES) -count=1 $$tests'
 
 .PHONY: cross
 cross: ## type-check packages and tests for the other platforms, build what is released for them

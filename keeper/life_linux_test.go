@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testnet"
 )
 
 func TestSignals(t *testing.T) {
@@ -232,6 +233,7 @@ func TestTotalsAtRest(t *testing.T) {
 // 200 kills at random moments, while the worker holds and drops. What the keeper had is complete each time:
 // every item with both descriptors, and everything that a Flush has returned nil for.
 func TestRandomKills(t *testing.T) {
+	testnet.AlsoWithoutRace(t)
 	n := 200
 	if testing.Short() {
 		n = 20

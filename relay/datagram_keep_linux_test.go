@@ -94,6 +94,7 @@ func (c *gramClient) hear(t *testing.T, to Addr, text string) {
 // Sessions of datagrams go on when the process is killed, again and again: the upstream sees the same
 // port, and what clients and upstreams send while there is no process waits in the sockets.
 func TestDatagramFlowsOutliveProcess(t *testing.T) {
+	testnet.AlsoWithoutRace(t)
 	const kills = 3
 	for _, network := range grams {
 		for _, loops := range [][]int{{2, 2}, {1, 3, 2}, {3, 1}} {

@@ -223,6 +223,7 @@ var ownerFaults = map[string]func(*testkernel.Kernel){
 // A reply reaches the client that asked, and a request leaves by its own
 // client's socket, whatever overflows meanwhile.
 func TestEveryByteToItsOwner(t *testing.T) {
+	testnet.AlsoWithoutRace(t)
 	for level, cfg := range levels {
 		for _, listen := range []string{"udp4", "unixgram"} {
 			for _, upstream := range []string{"udp4", "unixgram", ""} {

@@ -162,6 +162,7 @@ func (j *journey) done(t *testing.T, n int) []keptRecord {
 // A stream that is carried by a sequence of processes, each of which is killed at a random moment,
 // arrives as it was sent.
 func TestStreamsOutliveProcesses(t *testing.T) {
+	testnet.AlsoWithoutRace(t)
 	const mib = 1 << 20
 	for _, c := range []struct {
 		name     string

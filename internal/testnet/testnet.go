@@ -32,6 +32,10 @@ func OneGoroutine(tb testing.TB) {
 	}
 }
 
+// AlsoWithoutRace does nothing. The check runs a test with the race detector only, unless the test asks whether there is one; see
+// .ci/withoutrace.go. One that calls AlsoWithoutRace runs without it, too: it is about what happens at the speed of a released binary.
+func AlsoWithoutRace(testing.TB) {}
+
 // Main runs the tests of a package and ends the process. It belongs in TestMain and does not
 // return.
 //

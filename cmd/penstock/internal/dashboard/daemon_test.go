@@ -47,10 +47,7 @@ admin:
 func startDaemon(t *testing.T, dir, text string) (origin string, client *api.Client) {
 	t.Helper()
 	binary := filepath.Join(dir, "penstock")
-	args := []string{"build", "-buildvcs=false", "-o", binary}
-	if testnet.RaceEnabled {
-		args = append(args, "-race")
-	}
+	args := append([]string{"build", "-buildvcs=false", "-o", binary}, testnet.RaceFlags...)
 	if out, err := exec.Command("go", append(args, "../..")...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

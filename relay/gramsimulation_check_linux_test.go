@@ -83,6 +83,7 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 			if n := f.moved[up].read + f.moved[down].read; n != x.moved {
 				x.moved, x.activeAt = n, s.world.Elapsed()
 			}
+			s.lookAtGram(f, x)
 		}
 		if !f.kept {
 			return
@@ -114,6 +115,7 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 		s.fail("%d flows, and %d on the lists by age", d.slab.Live, n)
 	}
 	for _, p := range d.ports {
+		s.lookAtPort(p)
 		if p.state == portClosed && p.owned != len(p.flows) && s.kind.limit == 0 && !s.faulted {
 			s.fail("a port is closed, and of its %d flows %d have sockets of their own\n%s", len(p.flows), p.owned, s.describeGrams())
 		}
@@ -216,6 +218,7 @@ func (s *gramSimulation) checkGrams() {
 		s.checkGramLoop(d, &sum)
 	}
 	s.restoredAll = sum.restored
+	s.checkGramCounts()
 	loops := len(s.core.loops)
 	switch {
 	case s.core.datagrams.flows.Load() != 0:

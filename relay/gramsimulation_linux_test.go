@@ -48,6 +48,8 @@ type gramSimulation struct {
 	seen        gramSeen
 	groups      gramGroups
 	received    int64
+	calls       gramCalls
+	closings    []*gramClosing
 }
 
 // gramWorld is what differs between worlds.
@@ -131,6 +133,9 @@ type gramLife struct {
 	moved    int64
 	activeAt time.Duration
 	sniff    gramSniff
+	record   Record
+	in       int64 // bytes of the client when it was looked at last, and whether it had been sent something
+	replied  bool
 }
 
 func newGramSimulation(kind gramWorld) *gramSimulation {
@@ -301,7 +306,7 @@ func (s *gramSimulation) start() {
 	if s.kind.changes && s.processes%2 == 0 {
 		loops = loops%3 + 1
 	}
-	c, err := newCore(Config{Loops: loops, Keep: keep, MaxDatagramFlows: s.kind.maxFlows, NoGSO: s.kind.noGSO, NoGRO: s.kind.noGRO}, s.process)
+	c, err := newCore(Config{Loops: loops, Keep: keep, MaxDatagramFlows: s.kind.maxFlows, NoGSO: s.kind.noGSO, NoGRO: s.kind.noGRO}, &gramKernel{Process: s.process, s: s, watched: make(map[int]uint32)})
 	if err != nil {
 		s.fail("new engine: %v", err)
 		return
@@ -351,12 +356,13 @@ func (s *gramSimulation) closeListener() bool {
 	if l == nil {
 		return false
 	}
-	var wg sync.WaitGroup // nobody waits for it
+	x := &gramClosing{processes: s.processes}
+	s.closings = append(s.closings, x)
 	s.listener = nil
 	s.relistens++
 	s.alive(func() {
 		delete(s.core.listeners, l)
-		l.stop(stopClosed, &wg)
+		l.stop(stopClosed, &x.wg)
 	})
 	return true
 }
@@ -467,6 +473,7 @@ func (s *gramSimulation) done(r *Record) {
 	if f.records++; f.records > 1 {
 		s.fail("flow %d has %d records", f.number, f.records)
 	}
+	f.record = *r
 	s.seen.causes[r.Cause]++
 	if !s.explainsGram(f, r.Cause) {
 		s.fail("flow %d ends with %s, %v, which nothing explains\n%s", f.number, r.Cause, r.Err, s.describeGrams())

@@ -1,0 +1,153 @@
+package relay
+
+import (
+	"sync"
+
+	"github.com/penstock/penstock/internal/simkernel"
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// gramKernel is the kernel of a process that relays datagrams. It counts the calls that its counters tell of.
+type gramKernel struct {
+	*simkernel.Process
+	s       *gramSimulation
+	watched map[int]uint32
+}
+
+// gramCalls are calls, of all processes.
+type gramCalls struct{ reads, writes int64 }
+
+// RecvBatch implements [sys.Kernel].
+func (k *gramKernel) RecvBatch(fd int, family sys.Family, v *sys.Vector, from, n int) (int, sys.Errno) {
+	m, e := k.Process.RecvBatch(fd, family, v, from, n)
+	if e == 0 {
+		k.s.calls.reads++
+	}
+	return m, e
+}
+
+// SendBatch implements [sys.Kernel].
+func (k *gramKernel) SendBatch(fd int, v *sys.Vector, from, n int) (int, sys.Errno) {
+	k.s.calls.writes++
+	return k.Process.SendBatch(fd, v, from, n)
+}
+
+// Send implements [sys.Kernel].
+func (k *gramKernel) Send(fd int, b []byte) (int, sys.Errno) {
+	k.s.calls.writes++
+	return k.Process.Send(fd, b)
+}
+
+// EpollAdd implements [sys.Kernel].
+func (k *gramKernel) EpollAdd(ep, fd int, events uint32, data uint64) sys.Errno {
+	e := k.Process.EpollAdd(ep, fd, events, data)
+	if e == 0 {
+		k.watched[fd] = events
+	}
+	return e
+}
+
+// EpollMod implements [sys.Kernel].
+func (k *gramKernel) EpollMod(ep, fd int, events uint32, data uint64) sys.Errno {
+	if was, ok := k.watched[fd]; ok && was == events {
+		k.s.fail("descriptor %d is watched for %#x, as it was", fd, events)
+	}
+	k.watched[fd] = events
+	return k.Process.EpollMod(ep, fd, events, data)
+}
+
+// Close implements [sys.Kernel].
+func (k *gramKernel) Close(fd int) sys.Errno {
+	delete(k.watched, fd)
+	return k.Process.Close(fd)
+}
+
+// gramClosing is a listener that was closed, whose process waits until its ports are.
+type gramClosing struct {
+	processes int // when that began
+	wg        sync.WaitGroup
+}
+
+// waits reports whether somebody who waited would still do so. The group is of no use afterwards: its count is one less, which it cannot be
+// if it was 0.
+func waits(wg *sync.WaitGroup) (is bool) {
+	defer func() {
+		if recover() != nil {
+			is = false
+		}
+	}()
+	wg.Done()
+	return true
+}
+
+// lookAtGram checks what must be true of a flow between two turns, beside its record.
+func (s *gramSimulation) lookAtGram(f *datagramFlow, x *gramLife) {
+	in, replied := f.moved[up].read, f.moved[down].datagrams > 0
+	switch {
+	case f.verified && !replied:
+		s.fail("the client of flow %d is verified, and nothing was sent to it", x.number)
+	case !f.verified && x.replied && in > x.in && !f.suspect:
+		s.fail("the client of flow %d has sent something since it got a reply, and is not verified", x.number)
+	}
+	if limit := s.kind.config.Amplification; limit > 0 && (!f.verified || s.kind.config.AmplificationAlways) && f.moved[down].written > in*int64(limit) {
+		s.fail("flow %d has sent %d bytes to a client that is not verified and has sent %d, and the limit is %d", x.number, f.moved[down].written, in, limit)
+	}
+	x.in, x.replied = in, replied
+}
+
+// lookAtPort checks that nobody is said to wait for a port that has room.
+func (s *gramSimulation) lookAtPort(p *datagramPort) {
+	if len(p.blocked) > 0 && !p.out.blocked {
+		s.fail("%d flows wait for a port that has room", len(p.blocked))
+	}
+}
+
+// checkGramCounts checks what the loops have counted, if no process has died, and what the records say.
+func (s *gramSimulation) checkGramCounts() {
+	for _, x := range s.closings {
+		if x.processes == s.processes && waits(&x.wg) {
+			s.fail("a listener was closed, and whoever waits for that would wait for ever")
+		}
+	}
+	if s.deaths > 0 {
+		return
+	}
+	var sum loopCounters
+	for _, d := range s.core.datagrams.all {
+		sum.add(d.loopStats)
+	}
+	var all [2]moved
+	for _, f := range s.flows {
+		for dir, t := range [2]Transfer{up: f.record.Up, down: f.record.Down} {
+			m := &all[dir]
+			m.read, m.written, m.datagrams, m.dropped = m.read+t.Read, m.written+t.Written, m.datagrams+t.Datagrams, m.dropped+t.DatagramsDropped
+			if t.Written+t.Held > t.Read || t.Spliced != 0 || t.Held != 0 {
+				s.fail("flow %d has read %d bytes, written %d, holds %d and has spliced %d", f.number, t.Read, t.Written, t.Held, t.Spliced)
+			}
+		}
+	}
+	var causes [64]int64
+	for c, n := range s.seen.causes {
+		causes[c] = int64(n)
+	}
+	switch {
+	case sum.Ended != causes:
+		s.fail("flows have ended with the causes %v, and the loops have counted %v", causes, sum.Ended)
+	case sum.Accepted != int64(len(s.flows)) || sum.Datagrams.Begun != sum.Accepted:
+		s.fail("there were %d flows, and %d and %d are counted", len(s.flows), sum.Accepted, sum.Datagrams.Begun)
+	case sum.Datagrams.ReadCalls != s.calls.reads:
+		s.fail("%d calls have received something, and %d are counted", s.calls.reads, sum.Datagrams.ReadCalls)
+	case all[up].written+all[down].written != sum.BytesWritten || all[up].datagrams+all[down].datagrams != sum.Datagrams.Sent:
+		s.fail("records say that %d and %d bytes were written, in %d and %d datagrams, and the loops have counted %d and %d", all[up].written, all[down].written, all[up].datagrams, all[down].datagrams,
+			sum.BytesWritten, sum.Datagrams.Sent)
+	case all[up].read+all[down].read > sum.BytesRead:
+		s.fail("records say that %d and %d bytes were read, and the loops have counted %d", all[up].read, all[down].read, sum.BytesRead)
+	}
+	lost := int64(0)
+	for _, n := range sum.Datagrams.Dropped {
+		lost += n
+	}
+	if n := all[up].dropped + all[down].dropped; n > lost {
+		s.fail("records say that %d datagrams were dropped, and the loops have counted %d", n, lost)
+	}
+}

@@ -78,11 +78,13 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 			s.fail("a client has two flows at one listener, the second one in slot %d of loop %d\n%s", f.slot, d.loop.Index, s.describeGrams())
 		}
 		clients[c] = true
+		s.lookAtWatches(f)
 		if x := s.lifeOf(f.Value()); x != nil {
 			x.kept = f.kept
 			if n := f.moved[up].read + f.moved[down].read; n != x.moved {
 				x.moved, x.activeAt = n, s.world.Elapsed()
 			}
+			x.loop = d.loop.Index
 			s.lookAtGram(f, x)
 		}
 		if !f.kept {

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/penstock/penstock/internal/simkernel"
@@ -95,10 +96,51 @@ func (s *gramSimulation) lookAtGram(f *datagramFlow, x *gramLife) {
 	x.in, x.replied = in, replied
 }
 
+// lookAtWatches checks that epoll tells a flow what it waits for, and nothing else.
+func (s *gramSimulation) lookAtWatches(f *datagramFlow) {
+	if got, ok := s.kernel.watched[int(f.fd)]; ok && got != f.events() && s.core.state != closed {
+		s.fail("the socket of the flow in slot %d is watched for %#x, and it waits for %#x", f.slot, got, f.events())
+	}
+}
+
+// lookAtEviction checks that a flow has ended for want of a place, and that none was there that is worth less: one without an answer that
+// has waited long enough for it.
+func (s *gramSimulation) lookAtEviction(x *gramLife, r *Record) {
+	if s.kind.maxFlows == 0 || s.kind.limit > 0 || s.process.Fault != nil {
+		return
+	}
+	live := 1
+	for _, d := range s.core.datagrams.all {
+		live += d.slab.Live
+	}
+	if live < s.kind.maxFlows {
+		s.fail("flow %d was evicted, as one of %d, and there are places for %d", x.number, live, s.kind.maxFlows)
+	}
+	if r.Down.Read == 0 {
+		return
+	}
+	d := s.core.datagrams.all[x.loop]
+	d.slab.Each(func(f *datagramFlow) {
+		if !f.answered && f.upstreamReady() && f.evictable(nil) && !d.inUse(f) {
+			s.fail("flow %d was evicted, which had an answer, and the one in slot %d waits in vain", x.number, f.slot)
+		}
+	})
+}
+
+// upstreamReady reports whether the flow has an upstream.
+func (f *datagramFlow) upstreamReady() bool { return f.fd >= 0 }
+
 // lookAtPort checks that nobody is said to wait for a port that has room.
 func (s *gramSimulation) lookAtPort(p *datagramPort) {
 	if len(p.blocked) > 0 && !p.out.blocked {
 		s.fail("%d flows wait for a port that has room", len(p.blocked))
+	}
+	want := uint32(sys.In)
+	if p.out.blocked {
+		want |= sys.Out
+	}
+	if got, ok := s.kernel.watched[p.fd]; ok && got != want {
+		s.fail("a port is watched for %#x rather than %#x", got, want)
 	}
 }
 
@@ -109,7 +151,7 @@ func (s *gramSimulation) checkGramCounts() {
 			s.fail("a listener was closed, and whoever waits for that would wait for ever")
 		}
 	}
-	if s.deaths > 0 {
+	if s.deaths > 0 || slices.ContainsFunc(s.flows, func(f *gramLife) bool { return f.records == 0 }) {
 		return
 	}
 	var sum loopCounters

@@ -48,6 +48,7 @@ type gramSimulation struct {
 	seen        gramSeen
 	groups      gramGroups
 	received    int64
+	kernel      *gramKernel
 	calls       gramCalls
 	closings    []*gramClosing
 }
@@ -134,6 +135,7 @@ type gramLife struct {
 	activeAt time.Duration
 	sniff    gramSniff
 	record   Record
+	loop     int
 	in       int64 // bytes of the client when it was looked at last, and whether it had been sent something
 	replied  bool
 }
@@ -306,7 +308,8 @@ func (s *gramSimulation) start() {
 	if s.kind.changes && s.processes%2 == 0 {
 		loops = loops%3 + 1
 	}
-	c, err := newCore(Config{Loops: loops, Keep: keep, MaxDatagramFlows: s.kind.maxFlows, NoGSO: s.kind.noGSO, NoGRO: s.kind.noGRO}, &gramKernel{Process: s.process, s: s, watched: make(map[int]uint32)})
+	s.kernel = &gramKernel{Process: s.process, s: s, watched: make(map[int]uint32)}
+	c, err := newCore(Config{Loops: loops, Keep: keep, MaxDatagramFlows: s.kind.maxFlows, NoGSO: s.kind.noGSO, NoGRO: s.kind.noGRO}, s.kernel)
 	if err != nil {
 		s.fail("new engine: %v", err)
 		return
@@ -474,6 +477,9 @@ func (s *gramSimulation) done(r *Record) {
 		s.fail("flow %d has %d records", f.number, f.records)
 	}
 	f.record = *r
+	if r.Cause == CauseEvicted {
+		s.lookAtEviction(f, r)
+	}
 	s.seen.causes[r.Cause]++
 	if !s.explainsGram(f, r.Cause) {
 		s.fail("flow %d ends with %s, %v, which nothing explains\n%s", f.number, r.Cause, r.Err, s.describeGrams())

@@ -28,6 +28,7 @@ func (s *simulation) look() {
 	leased := int64(0)
 	for _, st := range s.core.streams.all {
 		leased += s.lookAt(st)
+		s.lookAtWatches(st)
 	}
 	if got := s.core.streams.pipes.Stats().Leased; got != leased {
 		s.fail("%d pipes are leased, and halves have %d", got, leased)

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/penstock/penstock/internal/simkernel"
@@ -18,9 +19,11 @@ type costKernel struct {
 	pipes   map[int]*costSource // who has filled a pipe, by the descriptor that it is read with
 	ends    map[int]int         // that descriptor, by the one that the pipe is written with
 	lowat   map[int]int         // by descriptor; 0: 1
-	watched map[int]uint32
+	watched map[costWatch]uint32
+	epolls  map[int]int // who has begun to watch a descriptor first: that which wakes a loop is watched by the loop alone
 	asked   map[costQuestion]int // in this turn
 	refused int64                // how often a pipe was
+	refuses bool                 // a socket was not spliced to, from a pipe that the process before had filled from one of its sources
 }
 
 // costSource is what was read from a socket, as far as it decides how it is read next: see the picture at pump.Half.
@@ -31,7 +34,12 @@ type costSource struct {
 	few      bool // there was no pipe
 	copies   bool // a splice has found nothing, and a copy may find out why
 	known    bool // this process has opened it, or has seen how it goes on
+	earlier  bool // it is of the process before
+	doubt    bool // and was copied then, perhaps because a splice was refused
 }
+
+// costWatch is an epoll instance, and what it watches.
+type costWatch struct{ ep, fd int }
 
 // costQuestion is a question that was answered with EAGAIN.
 type costQuestion struct {
@@ -46,7 +54,7 @@ const (
 )
 
 func newCostKernel(s *simulation, p *simkernel.Process, held []hold.Held) *costKernel {
-	k := &costKernel{Process: p, s: s, sources: make(map[int]*costSource), pipes: make(map[int]*costSource), ends: make(map[int]int), lowat: make(map[int]int), watched: make(map[int]uint32),
+	k := &costKernel{Process: p, s: s, sources: make(map[int]*costSource), pipes: make(map[int]*costSource), ends: make(map[int]int), lowat: make(map[int]int), watched: make(map[costWatch]uint32), epolls: make(map[int]int),
 		asked: make(map[costQuestion]int)}
 	for _, x := range held {
 		if kindOf(x.Key) == holdPipe {
@@ -76,6 +84,9 @@ func (k *costKernel) answered(fd int, writes bool, e sys.Errno) {
 	}
 }
 
+// unsure reports whether nobody knows if a source may be spliced.
+func (k *costKernel) unsure(x *costSource) bool { return x.doubt || k.refuses && x.earlier }
+
 // copied looks at a read that copies.
 func (k *costKernel) copied(fd, n int, e sys.Errno) {
 	k.answered(fd, false, e)
@@ -83,7 +94,10 @@ func (k *costKernel) copied(fd, n int, e sys.Errno) {
 	if refused := k.s.core.streams.pipes.Stats().Refused; x.splicing && refused > k.refused {
 		k.refused, x.splicing, x.few, x.streak = refused, false, true, 0
 	}
-	if x.splicing && !x.copies {
+	if !x.known {
+		x.earlier, x.doubt = true, true
+	}
+	if x.splicing && !x.copies && !k.unsure(x) {
 		k.s.fail("descriptor %d streams, and is copied\n%s", fd, k.s.describe())
 	}
 	x.copies, x.known = x.copies && e != 0 && e != sys.EAGAIN && e != sys.EINTR, true // an error comes in front of bytes: pump.Note
@@ -158,8 +172,10 @@ func (k *costKernel) Splice(rfd, wfd, n int) (int, sys.Errno) {
 	moved, e := k.Process.Splice(rfd, wfd, n)
 	if !fills {
 		k.answered(wfd, true, e)
-		if x := k.pipes[rfd]; x != nil && e == sys.EINVAL {
+		if x := k.pipes[rfd]; e == sys.EINVAL && x != nil {
 			x.splicing, x.never = false, true
+		} else if e == sys.EINVAL {
+			k.refuses = true
 		}
 		return moved, e
 	}
@@ -169,11 +185,11 @@ func (k *costKernel) Splice(rfd, wfd, n int) (int, sys.Errno) {
 		k.pipes[r] = x
 	}
 	if !x.known {
-		x.splicing, x.known = true, true // it was when the process before had it
+		x.splicing, x.known, x.earlier = true, true, true // it was when the process before had it
 	}
 	x.copies = false
 	switch {
-	case !x.splicing:
+	case !x.splicing && !k.unsure(x):
 		k.s.fail("descriptor %d does not stream, and is spliced", rfd)
 	case before > 0: // on behalf of a destination that takes nothing
 		if moved > 0 {
@@ -222,19 +238,57 @@ func (k *costKernel) RcvLowat(fd, n int) sys.Errno {
 func (k *costKernel) EpollAdd(ep, fd int, events uint32, data uint64) sys.Errno {
 	e := k.Process.EpollAdd(ep, fd, events, data)
 	if e == 0 {
-		k.watched[fd] = events
+		k.watched[costWatch{ep, fd}] = events
+		if _, ok := k.epolls[fd]; !ok {
+			k.epolls[fd] = ep
+		}
 	}
 	return e
 }
 
 // EpollMod implements [sys.Kernel].
 func (k *costKernel) EpollMod(ep, fd int, events uint32, data uint64) sys.Errno {
-	if k.watched[fd] == events {
+	if k.watched[costWatch{ep, fd}] == events {
 		k.s.fail("descriptor %d is watched for %#x, as it was", fd, events)
 	}
-	k.watched[fd] = events
+	k.watched[costWatch{ep, fd}] = events
 	k.s.seen.costs[fmt.Sprintf("watched for %#x", events)]++
 	return k.Process.EpollMod(ep, fd, events, data)
+}
+
+// EpollDel implements [sys.Kernel].
+func (k *costKernel) EpollDel(ep, fd int) sys.Errno {
+	delete(k.watched, costWatch{ep, fd})
+	return k.Process.EpollDel(ep, fd)
+}
+
+// SetOption implements [sys.Kernel].
+func (k *costKernel) SetOption(fd, level, name, value int) sys.Errno {
+	if sys.SendBuffer.Is(level, name) {
+		k.s.seen.costs["larger send buffer"]++
+	}
+	return k.Process.SetOption(fd, level, name, value)
+}
+
+// lookAtWatches checks that epoll tells a loop what it waits for, and nothing else.
+func (s *simulation) lookAtWatches(st *streams) {
+	ep := s.kernel.epolls[st.loop.Descriptor()]
+	st.slab.Each(func(f *streamFlow) {
+		for side, fd := range f.fd {
+			want := uint32(flowEvents)
+			if f.muted[side] {
+				want &^= sys.In | sys.Pri
+			}
+			if got := s.kernel.watched[costWatch{ep, int(fd)}]; f.state == streamRelaying && fd >= 0 && got != want {
+				s.fail("side %d of the flow in slot %d is watched for %#x rather than %#x", side, f.slot, got, want)
+			}
+		}
+	})
+	for _, p := range st.ports {
+		if _, watched := s.kernel.watched[costWatch{ep, p.fd}]; watched != (st.pause.until == 0 && !st.handing) {
+			s.fail("a port of loop %d is watched: %v; it pauses until %v", st.loop.Index, watched, st.pause.until)
+		}
+	}
 }
 
 // Close implements [sys.Kernel].
@@ -243,7 +297,8 @@ func (k *costKernel) Close(fd int) sys.Errno {
 	delete(k.pipes, fd)
 	delete(k.ends, fd)
 	delete(k.lowat, fd)
-	delete(k.watched, fd)
+	delete(k.epolls, fd)
+	maps.DeleteFunc(k.watched, func(x costWatch, _ uint32) bool { return x.fd == fd })
 	return k.Process.Close(fd)
 }
 

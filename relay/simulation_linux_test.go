@@ -54,6 +54,7 @@ type simulation struct {
 	closing   bool // the engine was closed
 	settling  bool // nothing new happens any more
 	begun     begunWith
+	kernel    *costKernel
 	drain     simDrain
 	peersDo   func() // between two calls of the relay
 	restoring bool   // the process has not restored all flows yet
@@ -259,7 +260,8 @@ func (s *simulation) start() {
 	if s.changes && s.processes%2 == 0 {
 		loops = loops%3 + 1
 	}
-	c, err := newCore(Config{Loops: loops, Keep: keep, MaxPipes: 4, PipeSize: 64 << 10, LowWaterMark: 20_000}, newCostKernel(s, s.process, keep.Held))
+	s.kernel = newCostKernel(s, s.process, keep.Held)
+	c, err := newCore(Config{Loops: loops, Keep: keep, MaxPipes: 4, PipeSize: 64 << 10, LowWaterMark: 20_000}, s.kernel)
 	if err != nil {
 		s.fail("new engine: %v", err)
 		return

@@ -20,7 +20,7 @@ type costKernel struct {
 	ends    map[int]int         // that descriptor, by the one that the pipe is written with
 	lowat   map[int]int         // by descriptor; 0: 1
 	watched map[costWatch]uint32
-	epolls  map[int]int // who has begun to watch a descriptor first: that which wakes a loop is watched by the loop alone
+	epolls  map[int]int          // who has begun to watch a descriptor first: that which wakes a loop is watched by the loop alone
 	asked   map[costQuestion]int // in this turn
 	refused int64                // how often a pipe was
 	refuses bool                 // a socket was not spliced to, from a pipe that the process before had filled from one of its sources

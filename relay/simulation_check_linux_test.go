@@ -64,6 +64,7 @@ func (s *simulation) lookAt(st *streams) (leased int64) {
 		}
 		if x := s.flowOf(&f.Flow); x != nil {
 			x.kept, x.ref, x.loop = f.kept, f.ref(), st.loop.Index
+			s.lookAtPace(x, f)
 			for side := range x.half {
 				if h := &x.half[side]; len(h.urgent) > 0 && f.fd[side] >= 0 {
 					c, _ := s.process.TCPCounts(int(f.fd[side]))

@@ -101,7 +101,7 @@ func (s *simulation) leaves(handed bool) (x begunWith) {
 		}
 		st.slab.Each(func(f *streamFlow) {
 			n := int64(f.half[up].Held() + f.half[down].Held())
-			if f.early == nil && n > 0 {
+			if f.state == streamRelaying && n > 0 {
 				x.holding++
 				x.bytes += n
 			}

@@ -38,6 +38,7 @@ func drawPlan(n int) simPlan {
 func (s *simulation) admit(f *Flow) Cause {
 	_, number := s.process.Number(int(f.owner.(*streams).of(f).fd[sideClient]))
 	f.SetValue(number)
+	s.limit(f, 0)
 	x := s.flowOf(f)
 	if x.admitted = true; x.plan.sniff > 0 {
 		if err := f.StartSniff(simSniffMost, simPatience); err != nil {
@@ -62,6 +63,7 @@ func (s *simulation) sniff(f *Flow, b []byte, last bool) (int, SniffNext) {
 func (s *simulation) choose(f *Flow, attempt int) *Addr {
 	x := s.flowOf(f)
 	s.attempts++
+	s.limit(f, 1)
 	if x.plan.queued && !x.resumed {
 		if err := f.Queue(); err != nil {
 			s.fail("queue: %v", err)

@@ -80,6 +80,7 @@ type simSettings struct {
 	loops        int           // 0: one
 	changes      bool          // the next process has another number of them
 	close        bool          // at the end, the engine is closed
+	rates        int           // flows have bandwidths, drawn with this; 0: they do not
 	busy         int           // peers do something between two calls of the relay, drawn with this; 0: they do not
 }
 
@@ -108,6 +109,7 @@ type simFlow struct {
 	unexplained string
 
 	plan     simPlan
+	pace     simPace
 	began    time.Duration
 	admitted bool
 	resumed  bool    // it may go on if it is queued
@@ -278,7 +280,7 @@ func (s *simulation) start() {
 	}
 	for _, at := range s.at {
 		cfg := ListenConfig{
-			Hooks:    Hooks{Admit: s.admit, Sniff: s.sniff, Upstream: s.choose, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
+			Hooks:    Hooks{Admit: s.admit, Sniff: s.sniff, Upstream: s.choose, Connected: s.connected, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
 			Timeouts: s.timeouts(),
 		}
 		_, err = e.Listen(at, cfg)
@@ -469,7 +471,7 @@ func (s *simulation) connect(kind, plan int) bool {
 	if len(s.flows) >= simFlowsMost {
 		return false
 	}
-	f := &simFlow{id: byte(len(s.flows) + 1), unix: [2]bool{kind&3 == 1, kind>>2&3 == 1}, fd: [2]int{-1, -1}, plan: drawPlan(plan), began: s.world.Elapsed(), movedAt: s.world.Elapsed()}
+	f := &simFlow{id: byte(len(s.flows) + 1), unix: [2]bool{kind&3 == 1, kind>>2&3 == 1}, fd: [2]int{-1, -1}, plan: drawPlan(plan), pace: drawPace(s.rates, plan), began: s.world.Elapsed(), movedAt: s.world.Elapsed()}
 	sa := simAddress(s.at[simNetwork(f.unix[sideClient])])
 	fd, e := s.peers.Socket(sa.Family(), false)
 	if e != 0 {

@@ -62,15 +62,16 @@ const (
 	simDrainEnds
 	simBulk
 	simUrgent
+	simPour
 	simKinds
 )
 
-var simNames = [simKinds]string{"turn", "connect", "accept", "send", "read", "end", "close", "reset", "deliver", "sleep", "die", "dieTwice", "kill", "upgrade", "fault", "heal", "holderFails", "settle", "answer", "resume", "drain", "drainEnds", "bulk", "urgent"}
+var simNames = [simKinds]string{"turn", "connect", "accept", "send", "read", "end", "close", "reset", "deliver", "sleep", "die", "dieTwice", "kill", "upgrade", "fault", "heal", "holderFails", "settle", "answer", "resume", "drain", "drainEnds", "bulk", "urgent", "pour"}
 
 // simWeights say how often a step is drawn.
 var simWeights = [simKinds]int{
 	simTurn: 30, simConnect: 5, simAccept: 8, simSend: 18, simRead: 14, simEnd: 3, simClose: 1, simReset: 1, simDeliver: 12, simSleep: 4,
-	simDie: 6, simDieTwice: 1, simKill: 1, simUpgrade: 1, simFault: 4, simHeal: 4, simHolderFails: 1, simSettle: 1, simAnswer: 6, simResume: 3, simDrainBegins: 2, simDrainEnds: 2, simBulk: 8, simUrgent: 3,
+	simDie: 6, simDieTwice: 1, simKill: 1, simUpgrade: 1, simFault: 4, simHeal: 4, simHolderFails: 1, simSettle: 1, simAnswer: 6, simResume: 3, simDrainBegins: 2, simDrainEnds: 2, simBulk: 8, simUrgent: 3, simPour: 2,
 }
 
 func (x simStep) String() string { return fmt.Sprintf("{%s %d %d}", simNames[x.kind], x.a, x.b) }
@@ -108,6 +109,9 @@ func drawSchedule(seed uint64) simSchedule {
 	}
 	if r.IntN(3) == 0 {
 		x.busy = 1 + r.IntN(1<<10)
+	}
+	if r.IntN(4) == 0 {
+		x.rates = 1 + r.IntN(1<<10)
 	}
 	x.slowConnects = x.slowConnects || x.limits && r.IntN(2) == 0
 	return x
@@ -192,6 +196,8 @@ func (s *simulation) does(x simStep) bool {
 		return f != nil && s.bulk(f, side, 1+x.b>>5%5)
 	case simUrgent:
 		return f != nil && s.sendUrgent(f, side)
+	case simPour:
+		return f != nil && s.pour(f, side, 15+x.b>>5)
 	}
 	return true
 }
@@ -398,7 +404,7 @@ func numberOption[T ~int | ~int64 | ~uint8](name string, v *T) simOption {
 
 func (x *simSettings) options() []simOption {
 	return []simOption{flagOption("slowConnects", &x.slowConnects), numberOption("backlog", &x.backlog), numberOption("loops", &x.loops), flagOption("changes", &x.changes), flagOption("limits", &x.limits),
-		flagOption("close", &x.close), numberOption("busy", &x.busy)}
+		flagOption("close", &x.close), numberOption("busy", &x.busy), numberOption("rates", &x.rates)}
 }
 
 // report tells of a schedule that has failed.

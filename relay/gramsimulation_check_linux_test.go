@@ -35,6 +35,7 @@ func (s *gramSimulation) lookAtGrams() {
 	for _, d := range s.core.datagrams.all {
 		s.lookAtLoop(d, clients)
 	}
+	s.lookAtLimited()
 	missing, left := int64(0), s.unresolved[:0]
 	for _, x := range s.unresolved {
 		if x.got || x.lost || x.crashed {
@@ -81,7 +82,8 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 		s.lookAtWatches(f)
 		if x := s.lifeOf(f.Value()); x != nil {
 			x.kept = f.kept
-			if n := f.moved[up].read + f.moved[down].read; n != x.moved {
+			s.lookAtGramPace(x, f)
+			if n := f.moved[up].read + f.moved[down].read; n != x.moved && x.pace.rate == 0 { // what is dropped as too much does not move
 				x.moved, x.activeAt = n, s.world.Elapsed()
 			}
 			x.loop = d.loop.Index

@@ -47,6 +47,7 @@ type gramSimulation struct {
 	lent        []*[2][][]byte
 	seen        gramSeen
 	groups      gramGroups
+	paces       gramPaces
 	received    int64
 	kernel      *gramKernel
 	calls       gramCalls
@@ -68,6 +69,7 @@ type gramWorld struct {
 	limit     int // of descriptors
 	noGSO     bool
 	noGRO     bool
+	rates     int // flows have bandwidths, drawn with this; 0: they do not
 	sniff     int // clients are sniffed, by a plan that is drawn with this; 0: they are not
 }
 
@@ -138,6 +140,7 @@ type gramLife struct {
 	loop     int
 	in       int64 // bytes of the client when it was looked at last, and whether it had been sent something
 	replied  bool
+	pace     gramPace
 }
 
 func newGramSimulation(kind gramWorld) *gramSimulation {
@@ -456,6 +459,7 @@ func (s *gramSimulation) admit(f *Flow) Cause {
 	x := &gramLife{number: len(s.flows), client: name, began: s.world.Elapsed(), activeAt: s.world.Elapsed()}
 	s.flows = append(s.flows, x)
 	s.startSniff(f, x)
+	s.limitGrams(f, x)
 	return CauseNone
 }
 
@@ -481,6 +485,7 @@ func (s *gramSimulation) done(r *Record) {
 		s.lookAtEviction(f, r)
 	}
 	s.seen.causes[r.Cause]++
+	s.offer(f, s.world.Elapsed()-f.pace.at, [2]int64{r.Up.Read, r.Down.Read})
 	if !s.explainsGram(f, r.Cause) {
 		s.fail("flow %d ends with %s, %v, which nothing explains\n%s", f.number, r.Cause, r.Err, s.describeGrams())
 	}

@@ -24,10 +24,11 @@ const (
 	markTurned    = "clients that were turned away with what was held"
 	markPatience  = "clients that said too little in time"
 	markTaken     = "datagrams that the hook took away"
+	markLimited   = "datagrams that were above a bandwidth"
 	markOther     = "loops that have no socket of the listener"
 )
 
-var gramMarks = []string{markStray, markAstray, markRegrouped, markOwn, markOther, markSniffed, markReleased, markTurned, markPatience, markTaken}
+var gramMarks = []string{markStray, markAstray, markRegrouped, markOwn, markOther, markSniffed, markReleased, markTurned, markPatience, markTaken, markLimited}
 
 // gramCauses are the causes that schedules must have.
 var gramCauses = []Cause{CauseIdle, CauseRefused, CauseAnswered, CauseUpstreamRefused, CauseNoUpstream, CauseEvicted, CauseCrashed, CauseClosed}

@@ -99,7 +99,7 @@ func (s *simulation) pour(f *simFlow, side, turns int) bool {
 		s.world.Sleep(20 * time.Millisecond)
 	}
 	took := s.world.Elapsed() - began - 2*tick
-	if got := f.half[side].got - from; s.process.Fault == nil && s.processes == processes && !f.mayReset() && s.relays(f) && float64(got) < 0.75*float64(f.pace.rate)*took.Seconds() {
+	if got := f.half[side].got - from; !f.half[side].ended && s.process.Fault == nil && s.processes == processes && !f.mayReset() && s.relays(f) && float64(got) < 0.75*float64(f.pace.rate)*took.Seconds() {
 		s.fail("flow %d: a bandwidth of %d bytes a second, and %d in %v\n%s", f.id, f.pace.rate, got, took, s.describe())
 	}
 	return true

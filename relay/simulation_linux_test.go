@@ -168,6 +168,7 @@ type simHalf struct {
 	overtaken int64   // and at all places
 	waits     bool    // one waited between the last two turns
 	doubts    int     // processes that have died in a read of it, and could not know of one
+	doubtAt   int64   // how many bytes that read had in front of it
 }
 
 // simPeriod is how many bytes of a direction differ from each other. It is a prime number, and larger than what is sent at once.
@@ -350,7 +351,8 @@ func (s *simulation) died() {
 				f.inTurn = true
 				f.crashed = f.crashed || st.keep.ledger.Record(note.Slot).Crashes()+1 >= crashesMost
 				if h := &f.half[note.Half]; note.Phase == ledger.PhaseReading && !h.waits {
-					h.doubts++
+					in, _ := st.keep.turn.Counts()
+					h.doubts, h.doubtAt = h.doubts+1, in-h.overtaken
 				}
 			}
 		}

@@ -2,15 +2,17 @@ package relay
 
 import (
 	"bytes"
+	"slices"
 
+	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/sys"
 )
 
 // Urgent data in a simulation: it stops nothing and ends nothing. The urgent byte is skipped, unless a later one has come before that: then it is
 // part of the stream. It differs from the byte that comes next.
 //
-// If it comes between an event and the read that this causes, and the process dies in that read, the kernel's counter says a byte more than was
-// read, and nothing tells so: another byte is delivered in its place. See docs/kernel.md.
+// If it comes between an event and the read that this causes, the kernel's counter says from then on a byte more than was read, and nothing tells so.
+// If a process dies in a read after that, another byte is delivered in its place, behind what was read. See docs/kernel.md.
 
 // urgentByte is one that is sent in front of byte n of a direction of a flow.
 func urgentByte(id byte, side int, n int64) byte { return ^simByte(id, side, n) }
@@ -56,19 +58,38 @@ func (h *simHalf) takes(id byte, side int, b []byte) bool {
 			continue
 		}
 		n := int(min(int64(len(b)), next-h.got))
-		same := n > 0 && bytes.Equal(b[:n], simBytes(id, side, h.got, n))
-		if !same && here > h.late && h.doubts > 0 {
-			h.doubts--
-			h.late++
-			h.overtaken++
-			b = b[1:]
+		if n = matching(b[:n], simBytes(id, side, h.got, n)); n > 0 {
+			h.got, h.late = h.got+int64(n), 0
+			b = b[n:]
 			continue
 		}
-		if !same {
+		if !h.stray() {
 			return false
 		}
-		h.got, h.late = h.got+int64(n), 0
-		b = b[n:]
+		h.overtaken++
+		b = b[1:]
 	}
+	return true
+}
+
+// matching returns how many of the first bytes of a and b, which are equally long, are the same.
+func matching(a, b []byte) int {
+	if bytes.Equal(a, b) {
+		return len(a)
+	}
+	n := 0
+	for a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// stray reports whether a byte that nobody has sent may arrive here, which it then has.
+func (h *simHalf) stray() bool {
+	passed := slices.ContainsFunc(h.urgent, func(at int64) bool { return at <= h.got })
+	if !h.miscounted() || !passed || h.got < h.doubtAt || h.got > h.doubtAt+pump.ScratchSize {
+		return false
+	}
+	h.doubts--
 	return true
 }

@@ -123,21 +123,25 @@ func (s *streams) seeOdd(f *streamFlow, side int, ev uint32) {
 	if ev&(sys.Pri|sys.RdHup|sys.Hup|sys.Err) != 0 {
 		f.odd[side] = true
 		f.half[side].Exact = false
-		s.noteOdd(f, side, ev&sys.Pri != 0)
+		s.noteOdd(f, side, ev)
 	}
 }
 
 // noteOdd notes that a side may have ended, or has sent urgent data: what is read from it is then noted by a
-// message header, because the kernel's counter includes what no read returns.
-func (s *streams) noteOdd(f *streamFlow, side int, urgent bool) {
+// message header, because the kernel's counter includes what no read returns. That an error waits behind the last
+// bytes of a Unix socket is noted, too: recvmmsg(2) takes it before them, and nobody is told twice.
+func (s *streams) noteOdd(f *streamFlow, side int, ev uint32) {
 	if f.kept {
-		s.writeOdd(f, side, urgent)
+		s.writeOdd(f, side, ev)
 	}
 }
 
-func (s *streams) writeOdd(f *streamFlow, side int, urgent bool) {
-	if urgent {
+func (s *streams) writeOdd(f *streamFlow, side int, ev uint32) {
+	if ev&sys.Pri != 0 {
 		s.writeFlags(f, recordUrgent<<side)
+	}
+	if ev&sys.Err != 0 && !f.tcp[side] {
+		s.record(f).Half(side).SetErrno(uint32(sys.ECONNRESET))
 	}
 	if !f.recvOne(side) {
 		f.one |= oneRecv << side

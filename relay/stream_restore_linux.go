@@ -261,9 +261,7 @@ func (s *streams) goOn(f *streamFlow, r ledger.Record) sys.Errno {
 		if e := s.watch(f, side); e != 0 {
 			return e
 		}
-		if f.tcp[side] { // it is read before the first event
-			s.seeOdd(f, side, uint32(uint16(s.env.Kernel.Poll(int(fd), sys.PollPri|sys.PollRdHup))))
-		}
+		s.seeOdd(f, side, uint32(uint16(s.env.Kernel.Poll(int(fd), sys.PollPri|sys.PollRdHup)))) // it is read before the first event
 	}
 	for side := range f.fd {
 		// An error that is there is told by the next call. A process takes one only in a turn, whose end notes it.

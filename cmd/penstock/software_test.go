@@ -93,6 +93,18 @@ func TestPostgres(t *testing.T) {
 	cert, key := authority.Issue(t, "db", testcerts.For("a.db.test")).Write(t, dir, "db")
 	ca, _ := authority.Write(t, dir, "ca")
 	socket, port := postgres(t, cert, key)
+	t.Run("checks", func(t *testing.T) {
+		d := runFile(t, `
+listeners:
+  plain: {listen: "tcp://127.0.0.1:0", to: plain}
+  secure: {listen: "tcp://127.0.0.1:0", to: secure}
+groups:
+  plain: {members: ["unix://{0}"], check: {postgres: {every: 200ms, user: bench, database: postgres}}}
+  secure: {members: [{name: db, to: "tcp://127.0.0.1:{1}"}], tls: {ca: "{2}", verify: false, starttls: postgresql}, check: {postgres: {every: 200ms}}}
+`, socket, port, ca)
+		d.memberIs("plain", "unix://"+socket, "up")
+		d.memberIs("secure", "db", "up") // that refuses the user penstock, and so takes clients
+	})
 	t.Run("TLS", func(t *testing.T) { psql(t, "tcp://127.0.0.1:"+port, cert, key, ca) })
 	d := relay(t, "tcp://127.0.0.1:0", "unix://"+socket)
 	host, at, err := net.SplitHostPort(d.addr().String())

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -318,6 +319,9 @@ func (r *reader) checkCheck(g *spec.Group) {
 	if c.Method == "HEAD" && c.Body+c.BodyRE != "" {
 		r.fail(r.position(&c.BodyRE, &c.Body, g), fault{problem: "an answer to HEAD has no body", allowed: "body and body-matches together with another method"})
 	}
+	if c.Kind == "send-expect" && len(c.Send)+len(c.Expect)+len(c.Then) == 0 {
+		r.fail(r.position(&c.Kind, g), fault{problem: "nothing is sent and nothing is expected", allowed: "send, expect or then, or tcp in place of send-expect"})
+	}
 	if bad := misfit(g); bad != nil {
 		at := r.position(&c.Kind, g)
 		if c.Port != 0 {
@@ -334,10 +338,11 @@ func misfit(g *spec.Group) *fault {
 		return nil
 	}
 	for _, m := range g.Members {
+		port := cmp.Or(m.CheckPort, c.Port)
 		switch k := m.To.Kind; {
-		case c.Port != 0 && (k == spec.Unix || k == spec.Unixgram):
+		case port != 0 && (k == spec.Unix || k == spec.Unixgram):
 			return &fault{problem: "the member " + plain(m.Name) + " is a Unix socket, which has no port", allowed: "port in groups of TCP or UDP members"}
-		case c.Port != 0 || k == 0:
+		case port != 0 || k == 0:
 		case c.Kind == "udp" && !k.Datagrams():
 			return &fault{problem: "the member " + plain(m.Name) + " takes no datagrams", allowed: "tcp, send-expect or http, or udp with a port of its own"}
 		case c.Kind != "udp" && !k.Streams():

@@ -15,7 +15,10 @@ func checkKey[T any](get func(*T) *spec.Group) key[T] {
 // checkKeys are those of health checks. Each kind has its own keys.
 var checkKeys = withSiblings(keysOf("check",
 	checkKind("tcp", "Connect. With TLS: and shake hands."),
-	checkKind("send-expect", "Connect, send data, and check the answer.", sendExpect(1<<16)...),
+	checkKind("send-expect", "Connect, send data, and check the answer.",
+		field("send", octets(1<<16), "", "The data to send. Default: nothing is sent first, as the member sends a greeting.", func(c *spec.Check) *[]byte { return &c.Send }),
+		field("expect", octets(1<<16), "", expectDoc, func(c *spec.Check) *[]byte { return &c.Expect }),
+		field("then", nonEmptyList(exchangeKeys.filled()), "", "Further steps, one after the other, such as a login before what is asked.", func(c *spec.Check) *[]spec.Exchange { return &c.Then })),
 	checkKind("http", "Send an HTTP/1.1 request, and check the status and the body.",
 		field("method", texts("method", "a method such as GET or HEAD", `^[A-Z]{1,16}$`, keepText), "GET", "The request's method.", func(c *spec.Check) *string { return &c.Method }),
 		field("path", texts("path", "a path that begins with /", `^/[!-~]*$`, keepText), "/", "The request's path.", func(c *spec.Check) *string { return &c.Path }),
@@ -23,8 +26,23 @@ var checkKeys = withSiblings(keysOf("check",
 		field("statuses", nonEmptyList(status), "200-399", "Statuses of a good answer.", func(c *spec.Check) *[][2]int { return &c.Statuses }),
 		field("body", text("text", 1024), "", "What the body of a good answer contains, in its first 64 KiB.", func(c *spec.Check) *string { return &c.Body }),
 		field("body-matches", bodyPattern, "", "A regular expression (RE2) that the first 64 KiB of the body of a good answer match, such as \"(?i)status: *ok\".", func(c *spec.Check) *string { return &c.BodyRE })),
-	checkKind("udp", "Send a datagram, and check the answer.", sendExpect(1400)...),
-).oneOf("tcp", "send-expect", "http", "udp").typ)
+	checkKind("postgres", "Begin a session of PostgreSQL: the server asks for a password, or lets the user in. None is sent.",
+		databaseUser,
+		field("database", text("name", 63), "", "The database of the session. Default: the one called as the user.", func(c *spec.Check) *string { return &c.Database })),
+	checkKind("mysql", "Read the greeting of MySQL or MariaDB, and begin a session: the server lets the user in, or asks for a password. None is sent.", databaseUser),
+	checkKind("udp", "Send a datagram, and check the answer.",
+		required(field("send", octets(1400), "", "The data to send.", func(c *spec.Check) *[]byte { return &c.Send })),
+		field("expect", octets(1400), "", expectDoc, func(c *spec.Check) *[]byte { return &c.Expect })),
+).oneOf("tcp", "send-expect", "http", "postgres", "mysql", "udp").typ)
+
+const expectDoc = "What the answer must contain. Default: any answer is good."
+
+var exchangeKeys = keysOf("check.send-expect.then",
+	field("send", octets(1<<16), "", "The data to send. Default: nothing; what the member sends is looked for behind what was expected before.", func(e *spec.Exchange) *[]byte { return &e.Send }),
+	field("expect", octets(1<<16), "", expectDoc, func(e *spec.Exchange) *[]byte { return &e.Expect }),
+)
+
+var databaseUser = field("user", text("name", 63), "penstock", "The user of the session, which the server need not know.", func(c *spec.Check) *string { return &c.User })
 
 // withSiblings makes the mappings under the keys of a mapping siblings of each other.
 func withSiblings[T any](of typ[T]) typ[T] {
@@ -42,6 +60,7 @@ func withSiblings[T any](of typ[T]) typ[T] {
 func checkKind(kind, doc string, own ...key[spec.Check]) key[spec.Check] {
 	keys := append([]key[spec.Check]{
 		field("every", duration(100*time.Millisecond, ""), "5s", "Time from one check to the next.", func(c *spec.Check) *time.Duration { return &c.Every }),
+		field("every-down", duration(100*time.Millisecond, ""), "", "Time from one check to the next while the member is down. Default: every.", func(c *spec.Check) *time.Duration { return &c.EveryDown }),
 		field("jitter", share, "0.2", "Random variation of every, as a share of it.", func(c *spec.Check) *float64 { return &c.Jitter }),
 		field("timeout", duration(time.Millisecond, ""), "2s", "Maximum time of one check.", func(c *spec.Check) *time.Duration { return &c.Timeout }),
 		field("rise", whole[int](1, 100), "2", "Number of successful checks in a row that brings a member up.", func(c *spec.Check) *int { return &c.Rise }),
@@ -64,13 +83,6 @@ func checkKind(kind, doc string, own ...key[spec.Check]) key[spec.Check] {
 		}
 		return of.show(c)
 	}}, doc, func(c *spec.Check) *string { return &c.Kind })
-}
-
-func sendExpect(most int) []key[spec.Check] {
-	return []key[spec.Check]{
-		required(field("send", octets(most), "", "The data to send.", func(c *spec.Check) *[]byte { return &c.Send })),
-		field("expect", octets(most), "", "What the answer must contain. Default: any answer is good.", func(c *spec.Check) *[]byte { return &c.Expect }),
-	}
 }
 
 func ejectKey[T any](get func(*T) *spec.Group) key[T] {

@@ -62,6 +62,8 @@ var memberKeys = keysOf("member",
 	field("backup", boolean(true), "false", "Use the member only when no other one can take the flow.", func(m *spec.Member) *bool { return &m.Backup }),
 	field("max-flows", count(maxCount), "0", "Maximum number of open flows. 0: no limit.", func(m *spec.Member) *int { return &m.MaxFlows }),
 	field("drained", boolean(true), "false", "The member takes no new flows.", func(m *spec.Member) *bool { return &m.Drained }),
+	field("check-port", whole[uint16](1, 65535), "", "The port to check. Default: as the group's check says.", func(m *spec.Member) *uint16 { return &m.CheckPort }),
+	field("check-address", address, "", "The address to check. Default: the member's own.", func(m *spec.Member) *netip.Addr { return &m.CheckAddress }),
 )
 
 var queueKeys = keysOf("queue",

@@ -186,6 +186,13 @@ var rows = slices.Concat([]row{
 			a.endpoint(Upstream, g.Members[i].To)
 		}
 	}},
+	{key: "member.check-port", needs: []Kind{Connect}, group: func(a *adder, g *spec.Group) {
+		for i := range g.Members {
+			if port := g.Members[i].CheckPort; port != 0 && g.Check != nil && g.Check.Kind != "udp" {
+				a.endpoint(Check, spec.Endpoint{Kind: spec.TCP, Port: port})
+			}
+		}
+	}},
 	{key: "discover.dns", needs: []Kind{Connect}, group: discovered("", func(d *spec.Discover) bool { return d.Service == "" })},
 	{key: "discover.srv", needs: []Kind{Connect, AnyPort}, group: discovered("", func(d *spec.Discover) bool { return d.Service != "" })},
 	{key: "discover.etcd", needs: []Kind{AnyPort}, group: discovered("etcd", nil)},
@@ -203,16 +210,19 @@ var rows = slices.Concat([]row{
 	{key: "group.tls.ca", needs: []Kind{Read}, group: clientFile(func(t *spec.ClientTLS) string { return t.CA })},
 	{key: "group.tls.certificate", needs: []Kind{Read}, group: clientFile(func(t *spec.ClientTLS) string { return t.Cert })},
 	{key: "group.tls.key", needs: []Kind{Read}, group: clientFile(func(t *spec.ClientTLS) string { return t.Key })},
-}, checkRows("tcp"), checkRows("send-expect"), checkRows("http"))
+}, checkRows("tcp"), checkRows("send-expect"), checkRows("http"), checkRows("postgres"), checkRows("mysql"))
 
 // harmless are the other keys, by section: they need nothing, and changes take effect at once.
 const harmless = `
 access-log: format mode
-check: tcp send-expect http udp
-check.http: every jitter timeout rise fall shared method path host statuses body body-matches
-check.send-expect: every jitter timeout rise fall shared send expect
-check.tcp: every jitter timeout rise fall shared
-check.udp: every jitter timeout rise fall shared source port send expect
+check: tcp send-expect http postgres mysql udp
+check.http: every every-down jitter timeout rise fall shared method path host statuses body body-matches
+check.mysql: every every-down jitter timeout rise fall shared user
+check.postgres: every every-down jitter timeout rise fall shared user database
+check.send-expect: every every-down jitter timeout rise fall shared send expect then
+check.send-expect.then: send expect
+check.tcp: every every-down jitter timeout rise fall shared
+check.udp: every every-down jitter timeout rise fall shared source port send expect
 defaults: timeouts tcp sniff removed balance retries queue slow-start check eject down up
 defaults.timeouts: connect retries first-byte idle half-closed life
 discover: registry port port-name tags datacenter stale namespace partition peer family network every weight max-flows
@@ -235,7 +245,7 @@ listener.tls: certificates unknown-names min-version alpn tickets clients handsh
 listener.tls.clients: verify
 log: level flows
 lookups: keep max-members vanish
-member: name weight backup max-flows drained
+member: name weight backup max-flows drained check-address
 queue: size timeout
 registry: context tls
 registry.tls: name

@@ -101,7 +101,9 @@ groups:
   a: {members: ['tcp://10.0.0.1:443'], check: {tcp: {port: 9001, source: 10.0.0.9, tls: {ca: DIR/a/ca.pem}}}}
   b: {members: ['tcp://10.0.0.1:443'], check: {send-expect: {send: x, port: 9002, source: 10.0.0.9, tls: {ca: DIR/b/ca.pem}}}}
   c: {members: ['tcp://10.0.0.1:443'], check: {http: {port: 9003, source: 10.0.0.9}}}
-  d: {members: ['udp://10.0.0.1:53'], check: {udp: {send: x, port: 9004, source: 10.0.0.9}}}`,
+  d: {members: ['udp://10.0.0.1:53'], check: {udp: {send: x, port: 9004, source: 10.0.0.9}}}
+  e: {members: ['tcp://10.0.0.1:443'], check: {postgres: {port: 9005, source: 10.0.0.9, tls: {ca: DIR/e/ca.pem}}}}
+  f: {members: [{to: 'tcp://10.0.0.1:443', check-port: 9007}], check: {mysql: {port: 9006, source: 10.0.0.9, tls: {ca: DIR/f/ca.pem}}}}`,
 		[]string{"connecting to port 9001 (groups.a.check.tcp.port)", "reading DIR/a (groups.a.check.tcp.tls)", "reading DIR/b (groups.b.check.send-expect.tls)", "binding port 0 (groups.c.check.http.source)"}},
 	{"registries that find members", echo + `
 registries: {c: {consul: ['http://127.0.0.1:8500']}, k: {kubernetes: 'https://127.0.0.1:6443'}, x: {xds: ['http://127.0.0.1:18000']}}

@@ -313,12 +313,14 @@ type GroupTimeouts struct {
 
 // A Member is one upstream of the configuration.
 type Member struct {
-	Name     string // by default the endpoint's URL
-	To       Endpoint
-	Weight   int // 1 to 256
-	Backup   bool
-	MaxFlows int  // open flows; 0: no limit
-	Drained  bool // gets no new flows
+	Name         string // by default the endpoint's URL
+	To           Endpoint
+	Weight       int // 1 to 256
+	Backup       bool
+	MaxFlows     int        // open flows; 0: no limit
+	Drained      bool       // gets no new flows
+	CheckPort    uint16     // to check instead of its own; 0: as the group's check says
+	CheckAddress netip.Addr // to check instead of its own; zero: its own
 }
 
 // Discover describes members that are found by DNS, or in a registry. It is comparable.
@@ -374,25 +376,36 @@ type Queue struct {
 
 // Check configures active health checks of members.
 type Check struct {
-	Kind     string // tcp, send-expect, http, udp
-	Every    time.Duration
-	Jitter   float64 // share of Every, 0 to 1
-	Timeout  time.Duration
-	Rise     int
-	Fall     int
-	Port     uint16     // instead of the member's; 0: the member's
-	Source   netip.Addr // to connect from; zero: the group's
-	Shared   int        // how many relays of a fleet check a member for all; 0: each one for itself
-	Send     []byte     // of send-expect and udp
-	Expect   []byte     // what the answer must contain; empty: any answer
-	Method   string     // of http
-	Path     string
-	Host     string
-	Statuses [][2]int   // for http: ranges that pass
-	Body     string     // of http: what the body of the answer must contain; empty: anything
-	BodyRE   string     // of http: a regular expression that the body must match; empty: anything
-	TLS      *ClientTLS // nil: that of the group
-	NoTLS    bool       // no TLS, whatever the group has
+	Kind      string // tcp, send-expect, http, postgres, mysql, udp
+	Every     time.Duration
+	EveryDown time.Duration // while the member is down; 0: Every
+	Jitter    float64       // share of Every, 0 to 1
+	Timeout   time.Duration
+	Rise      int
+	Fall      int
+	Port      uint16     // instead of the member's; 0: the member's. A member's own CheckPort takes precedence
+	Source    netip.Addr // to connect from; zero: the group's
+	Shared    int        // how many relays of a fleet check a member for all; 0: each one for itself
+	Send      []byte     // of send-expect and udp
+	Expect    []byte     // what the answer must contain; empty: any answer
+	Then      []Exchange // of send-expect: what follows, one after the other
+	User      string     // of postgres and mysql
+	Database  string     // of postgres; empty: User's
+	Method    string     // of http
+	Path      string
+	Host      string
+	Statuses  [][2]int   // for http: ranges that pass
+	Body      string     // of http: what the body of the answer must contain; empty: anything
+	BodyRE    string     // of http: a regular expression that the body must match; empty: anything
+	TLS       *ClientTLS // nil: that of the group
+	NoTLS     bool       // no TLS, whatever the group has
+}
+
+// An Exchange is a step of a check. What is expected first is looked for behind what the step before has found, and what
+// comes before the step has sent something counts only if it sends nothing.
+type Exchange struct {
+	Send   []byte // empty: nothing
+	Expect []byte // what the answer must contain; empty: any answer
 }
 
 // Eject configures the ejection of members whose flows fail.

@@ -84,6 +84,7 @@ type checker struct {
 	m      *Member
 	cfg    *spec.Check
 	group  *spec.Group
+	at     checkAt
 	body   *regexp.Regexp // of cfg.BodyRE; nil: none
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -102,14 +103,14 @@ func (m *Member) updateChecker() {
 	g := m.group
 	cfg := g.cfg.Check
 	if cfg != nil && (m.addr.AddrPort.IsValid() || m.addr.Path != "") && m.currentState() != Disabled && !g.set.closed {
-		if m.checker != nil && reflect.DeepEqual(m.checker.cfg, cfg) && reflect.DeepEqual(m.checker.group.Dial, g.cfg.Dial) && reflect.DeepEqual(m.checker.group.TLS, g.cfg.TLS) {
+		if m.checker != nil && m.checker.at == m.checked && reflect.DeepEqual(m.checker.cfg, cfg) && reflect.DeepEqual(m.checker.group.Dial, g.cfg.Dial) && reflect.DeepEqual(m.checker.group.TLS, g.cfg.TLS) {
 			return
 		}
 		if m.checker != nil {
 			m.checker.stop()
 			m.health.state, m.health.shared = m.health.effective(), unknown
 		}
-		m.checker = &checker{m: m, cfg: cfg, group: g.cfg, body: g.bodyPattern(cfg)}
+		m.checker = &checker{m: m, cfg: cfg, group: g.cfg, at: m.checked, body: g.bodyPattern(cfg)}
 		m.checker.start(min(cfg.Every, time.Duration(len(g.members))*firstCheckSpread))
 		return
 	}
@@ -144,7 +145,11 @@ func (c *checker) stop() {
 // next returns the time until the next check: the interval, plus or minus up to half the jitter's
 // share of it.
 func (c *checker) next() time.Duration {
-	return c.cfg.Every + time.Duration((rand.Float64()-0.5)*c.cfg.Jitter*float64(c.cfg.Every))
+	every := c.cfg.Every
+	if c.cfg.EveryDown > 0 && c.m.health.effective() == failing {
+		every = c.cfg.EveryDown
+	}
+	return every + time.Duration((rand.Float64()-0.5)*c.cfg.Jitter*float64(every))
 }
 
 // run runs one check, on the timer's goroutine.
@@ -165,7 +170,7 @@ func (c *checker) run() {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Timeout)
 	start := time.Now()
-	found, err := s.probe(ctx, &probed{c.group, c.m.addr, c.m.Host(), c.body})
+	found, err := s.probe(ctx, &probed{c.group, c.m.addr, c.at, c.m.Host(), c.body})
 	err = s.opt.Explain(err)
 	now := time.Now()
 	cancel()

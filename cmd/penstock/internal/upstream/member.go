@@ -76,6 +76,7 @@ type memberFacts struct {
 	priority   int
 	metadata   string
 	host       string // a name that stands for the address; empty: none
+	checked    checkAt
 }
 
 // Addr returns the address to connect to. The pointer is the same on each call, and the address

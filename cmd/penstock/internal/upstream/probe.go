@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,8 +40,15 @@ type prober struct {
 type probed struct {
 	group *spec.Group
 	addr  relay.Addr
+	at    checkAt        // instead of addr
 	host  string         // the member's own, of the certificate; empty: none
 	body  *regexp.Regexp // of Check.BodyRE; nil: none
+}
+
+// checkAt is what is checked instead of a member's own address and port; zero: those.
+type checkAt struct {
+	addr netip.Addr
+	port uint16
 }
 
 // A finding is what a check has learned besides whether the member passes.
@@ -82,6 +90,10 @@ func (p *prober) probe(ctx context.Context, m *probed) (found finding, err error
 		err = sendExpect(on, c)
 	case "http":
 		err = httpCheck(on, m)
+	case "postgres":
+		err = postgresCheck(on, c)
+	case "mysql":
+		err = mysqlCheck(on, c)
 	}
 	return found, err
 }
@@ -100,8 +112,11 @@ func (p *prober) dial(ctx context.Context, m *probed) (net.Conn, error) {
 		if c.Kind == "udp" {
 			network = "udp"
 		}
-		if c.Port != 0 {
-			ip = netip.AddrPortFrom(ip.Addr(), c.Port)
+		if at := m.at.addr; at.IsValid() {
+			ip = netip.AddrPortFrom(at, ip.Port())
+		}
+		if port := cmp.Or(m.at.port, c.Port); port != 0 {
+			ip = netip.AddrPortFrom(ip.Addr(), port)
 		}
 		sources := g.Dial.Source
 		if c.Source.IsValid() {
@@ -128,36 +143,67 @@ func (p *prober) dial(ctx context.Context, m *probed) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", to.Path)
 }
 
-// sendExpect sends, and reads until the answer contains what is expected. Each datagram is an
-// answer of its own.
+// sendExpect takes the steps of a check, one after the other.
 func sendExpect(conn net.Conn, c *spec.Check) error {
-	if _, err := conn.Write(c.Send); err != nil {
+	x := &exchange{conn: conn, datagrams: c.Kind == "udp", b: make([]byte, maxAnswer)}
+	if err := x.step(c.Send, c.Expect); err != nil {
 		return err
 	}
-	got, b := []byte(nil), make([]byte, maxAnswer)
-	for len(got) < maxAnswer {
-		n, err := conn.Read(b)
-		if c.Kind == "udp" && n > 0 {
-			got = got[:0] // a wrong answer is kept for the error
+	for i, next := range c.Then {
+		if err := x.step(next.Send, next.Expect); err != nil {
+			return fmt.Errorf("step %d: %w", i+2, err)
 		}
-		got = append(got, b[:max(n, 0)]...)
-		switch {
-		case n > 0 && bytes.Contains(got, c.Expect):
+	}
+	return nil
+}
+
+// An exchange is the state of a check with steps.
+type exchange struct {
+	conn      net.Conn
+	datagrams bool   // each is an answer of its own
+	got       []byte // what has come behind what was expected last, or after what was sent last
+	b         []byte
+}
+
+// step sends, and reads until the answer contains what is expected.
+func (x *exchange) step(send, expect []byte) error {
+	if len(send) > 0 {
+		x.got = x.got[:0]
+		if _, err := x.conn.Write(send); err != nil {
+			return err
+		}
+	}
+	for {
+		if at := bytes.Index(x.got, expect); at >= 0 && len(x.got) > 0 {
+			x.got = x.got[at+len(expect):]
+			if len(expect) == 0 {
+				x.got = nil
+			}
 			return nil
-		case err != nil && len(got) > 0:
-			return fmt.Errorf("the answer is %.40q; expected: %.40q", got, c.Expect)
+		}
+		if len(x.got) >= maxAnswer {
+			return fmt.Errorf("the answer is more than %d bytes long; expected: %.40q", maxAnswer, expect)
+		}
+		n, err := x.conn.Read(x.b)
+		if x.datagrams && n > 0 {
+			x.got = nil // a wrong answer is kept for the error
+		}
+		x.got = append(x.got, x.b[:max(n, 0)]...)
+		switch {
+		case n > 0:
+		case err != nil && len(x.got) > 0:
+			return fmt.Errorf("the answer is %.40q; expected: %.40q", x.got, expect)
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, os.ErrDeadlineExceeded):
-			return fmt.Errorf("no answer (%w); expected: %s", err, expected(c))
+			return fmt.Errorf("no answer (%w); expected: %s", err, expected(expect))
 		case err != nil:
 			return err
 		}
 	}
-	return fmt.Errorf("the answer is more than %d bytes long; expected: %.40q", maxAnswer, c.Expect)
 }
 
-func expected(c *spec.Check) string {
-	if len(c.Expect) == 0 {
+func expected(b []byte) string {
+	if len(b) == 0 {
 		return "any"
 	}
-	return fmt.Sprintf("%.40q", c.Expect)
+	return fmt.Sprintf("%.40q", b)
 }

@@ -42,6 +42,7 @@ func (g *Group) configure() {
 	for _, m := range g.cfg.Members {
 		e := entry{memberSpec: memberSpec{settings: settings{weight: m.Weight}, limit: m.MaxFlows}}
 		e.backup, e.ports, e.host = m.Backup, m.To.Ports(), m.To.Host
+		e.checked = checkAt{m.CheckAddress, m.CheckPort}
 		if m.Drained {
 			e.settings.mode = Drain
 		}

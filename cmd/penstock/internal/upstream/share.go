@@ -45,10 +45,14 @@ func (c *checker) beginSharing() {
 	if cfg.TLS = nil; c.group.CheckTLS() != nil {
 		scope = fmt.Sprintf(" %+v", *c.group.CheckTLS())
 	}
+	member := fmt.Sprintf("%s %d", c.m.addr, c.m.ports)
+	if c.at != (checkAt{}) {
+		member += fmt.Sprintf(" at %v %d", c.at.addr, c.at.port)
+	}
 	c.shared, c.share = share(SharedCheck{
 		Scope:    fmt.Sprintf("%s %+v %+v", c.group.Name, cfg, c.group.Dial) + scope,
-		Member:   fmt.Sprintf("%s %d", c.m.addr, c.m.ports),
-		Checkers: c.cfg.Shared, Patience: c.cfg.Every + c.cfg.Timeout + 2*time.Second,
+		Member:   member,
+		Checkers: c.cfg.Shared, Patience: max(c.cfg.Every, c.cfg.EveryDown) + c.cfg.Timeout + 2*time.Second,
 		Update: c.updateShare,
 	})
 	c.m.health.shared = c.share.state()

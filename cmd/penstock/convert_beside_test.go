@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	native "encoding/binary"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -174,6 +176,39 @@ func listenAt(t *testing.T, at string) net.Listener {
 	return l
 }
 
+// stepServer serves the commands that checks of Redis and of mail send, on all addresses of this host.
+func stepServer(t *testing.T, greeting, replication string) (port string) {
+	t.Helper()
+	l := listenAt(t, ":0")
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer c.Close()
+				io.WriteString(c, greeting)
+				for from := bufio.NewScanner(c); from.Scan(); {
+					word, _, _ := strings.Cut(from.Text(), " ")
+					io.WriteString(c, map[string]string{"PING": "+PONG\r\n", "info": "$9\r\n" + replication + "\r\n", "EHLO": "250-me\r\n250 HELP\r\n"}[word])
+					if word == "QUIT" {
+						io.WriteString(c, map[bool]string{true: "+OK\r\n", false: "221 bye\r\n"}[greeting == ""])
+						return
+					}
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		all.Wait()
+	})
+	_, port, _ = net.SplitHostPort(l.Addr().String())
+	return port
+}
+
 // Two servers, of which the check lets one through: clients get to the same one, with HAProxy and here.
 func TestConvertedChecksBesideHAProxy(t *testing.T) {
 	if testnet.RaceEnabled {
@@ -190,7 +225,8 @@ func TestConvertedChecksBesideHAProxy(t *testing.T) {
 	statusServer(t, "127.0.0.1:"+secure, true, 200, "primary")
 	statusServer(t, "127.0.0.2:"+secure, true, 500, "replica")
 	other := statusServer(t, "127.0.0.1:0", false, 503, "replica")
-	a, b := "server a "+primary.Addr().String(), "server b "+replica.Addr().String()
+	third := speak(t, "third")
+	a, b, c := "server a "+primary.Addr().String(), "server b "+replica.Addr().String(), "server c "+third.Addr().String()
 	every := " check inter 200ms "
 	groups := []struct {
 		check []string
@@ -204,8 +240,13 @@ func TestConvertedChecksBesideHAProxy(t *testing.T) {
 		{[]string{"option httpchk", "http-check connect ssl port " + secure, a + every + "verify none", b + every + "verify none"}, "primary"},
 		{[]string{"option httpchk", a + every + "check-ssl verify none port " + secure, b + every + "check-ssl verify none port " + secure}, "primary"},
 		{[]string{"option tcp-check", "tcp-check connect ssl", "tcp-check send GET\\ /\\ HTTP/1.0\\r\\n\\r\\n", "tcp-check expect string primary", a + every + "verify none port " + secure, b + every + "verify none port " + secure}, "primary"},
-		// Checks at different ports: the second server is left out.
-		{[]string{"option httpchk GET /primary", a + every + "port " + same, b + every + "port " + other}, "primary"},
+		// Checks at different ports, and at another address: each server is checked at its own.
+		{[]string{"option httpchk GET /primary", a + every + "port " + other, b + every + "port " + same, c + every + "port " + same}, "third"},
+		{[]string{"option httpchk GET /primary", a + every + "addr 127.0.0.2 port " + same, b + every + "addr 127.0.0.1 port " + same}, "replica"},
+		// Several steps: the answers are those of Redis, and the greeting is that of a mail server.
+		{[]string{"option tcp-check", "tcp-check send PING\\r\\n", "tcp-check expect string +PONG", "tcp-check send info\\ replication\\r\\n", "tcp-check expect string role:master",
+			"tcp-check send QUIT\\r\\n", "tcp-check expect string +OK", a + every + "port " + stepServer(t, "", "role:slave"), b + every + "port " + stepServer(t, "", "role:master")}, "replica"},
+		{[]string{"option smtpchk EHLO me.example", a + every + "port " + stepServer(t, "421 busy\r\n", ""), b + every + "port " + stepServer(t, "220 mail\r\n", "")}, "replica"},
 	}
 	text := haproxyDefaults
 	for i, g := range groups {

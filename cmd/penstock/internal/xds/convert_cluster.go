@@ -335,6 +335,9 @@ func (c *cluster) check(s *section) {
 	if jitter > 0 {
 		k.set("jitter", share(jitter), o.path("interval_jitter"))
 	}
+	if down := o.duration("unhealthy_interval", 0); down > 0 {
+		k.set("every-down", exact(max(down, 100*time.Millisecond)), o.path("unhealthy_interval"))
+	}
 	if port, ok := o.number("alt_port"); ok {
 		k.set("port", strconv.FormatUint(port, 10), o.path("alt_port"))
 	}
@@ -345,18 +348,22 @@ func (c *cluster) check(s *section) {
 		httpCheck(k, http)
 	case tcp != nil:
 		send, receive := tcp.object("send").payload(), tcp.objects("receive")
-		if len(receive) > 1 {
-			receive[1].fail("", "not supported: a second text to expect")
-		}
-		switch {
-		case len(send) == 0 && len(receive) > 0:
-			tcp.fail("receive", "not supported without send")
-		case len(send) > 0:
+		if len(send)+len(receive) > 0 {
 			kind = "send-expect"
+		}
+		if len(send) > 0 {
 			k.set("send", octets(send), tcp.path("send"))
-			if len(receive) > 0 {
-				k.set("expect", octets(receive[0].payload()), receive[0].path(""))
+		}
+		var then []string // each is looked for behind the one before
+		for i, r := range receive {
+			if i == 0 {
+				k.set("expect", octets(r.payload()), r.path(""))
+			} else {
+				then = append(then, "{expect: "+octets(r.payload())+"}")
 			}
+		}
+		if len(then) > 0 {
+			k.set("then", "["+strings.Join(then, ", ")+"]", receive[1].path(""))
 		}
 	default:
 		o.fail("", "neither tcp_health_check nor http_health_check")

@@ -51,6 +51,8 @@ var scenarios = []scenario{
 		[]string{"http:", "every: 2s", "fall: 2", "rise: 1", "jitter: 0.3", "port: 81", `path: "/health"`, "method: HEAD", `statuses: ["200-299"]`, "panic: 0.5", "failures: 3", "for: 30s", "max: 5m", "share: 0.5", "down:", "live-flows: close"}},
 	{"a check with bytes", plainListener, withKeys(plainCluster, map[string]any{"health_checks": map[string]any{"timeout": time.Second, "interval": time.Second, "unhealthy_threshold": 1, "healthy_threshold": 1,
 		"tcp_health_check": map[string]any{"send": map[string]any{"text": "50494e47"}, "receive": map[string]any{"binary": "PONG"}}}}), []string{"send-expect:", "send: hex:50494e47", "expect: hex:504f4e47"}},
+	{"a check with several answers", plainListener, withKeys(plainCluster, map[string]any{"health_checks": map[string]any{"timeout": time.Second, "interval": time.Second, "unhealthy_interval": 4 * time.Second, "unhealthy_threshold": 1, "healthy_threshold": 1,
+		"tcp_health_check": map[string]any{"receive": []any{map[string]any{"text": "323230"}, map[string]any{"text": "0d0a"}}}}}), []string{"every-down: 4s", "send-expect:", "expect: hex:323230", "then: [{expect: hex:0d0a}]"}},
 	{"policy", plainListener, withKeys(plainCluster, map[string]any{"load_balancing_policy": map[string]any{"policies": []any{
 		map[string]any{"typed_extension_config": map[string]any{"typed_config": packed{&addressTable, nil}}},
 		map[string]any{"typed_extension_config": map[string]any{"typed_config": packed{&leastRequestPolicyTable, map[string]any{"slow_start_config": map[string]any{"slow_start_window": 10 * time.Second}, "locality_lb_config": map[string]any{"zone_aware_lb_config": map[string]any{}}}}}}}},

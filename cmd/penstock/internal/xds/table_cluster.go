@@ -245,7 +245,7 @@ var healthCheckTable = message{"envoy.config.core.v3.HealthCheck", "", []field{
 	{13, "custom_health_check", otherKind, refused, nil, "there are no custom checks"},
 	{12, "no_traffic_interval", durationKind, silent, nil, "interval is always used"},
 	{24, "no_traffic_healthy_interval", durationKind, silent, nil, "interval is always used"},
-	{14, "unhealthy_interval", durationKind, ignored, nil, "interval is always used"},
+	{14, "unhealthy_interval", durationKind, done, nil, "`every-down`"},
 	{15, "unhealthy_edge_interval", durationKind, ignored, nil, "interval is always used"},
 	{16, "healthy_edge_interval", durationKind, ignored, nil, "interval is always used"},
 	{17, "event_log_path", textKind, ignored, nil, "the daemon's log has the changes of members"},

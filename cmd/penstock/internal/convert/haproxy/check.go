@@ -16,6 +16,7 @@ type check struct {
 	at   convert.Place
 	kind string // the option: tcp-check, httpchk, redis-check ...; empty: connecting is enough
 	helo string // of smtpchk
+	user string // of pgsql-check and mysql-check
 
 	method, path, host string      // of httpchk
 	why                string      // what of the option has no counterpart
@@ -63,10 +64,18 @@ func (h *conversion) checkOption(x *proxy, kind string, l *line) {
 		}
 		return
 	}
-	c.at, c.kind, c.helo = l.Place, kind, ""
+	c.at, c.kind, c.helo, c.user = l.Place, kind, "", ""
 	c.method, c.path, c.host, c.why = "", "", "", ""
 	switch kind {
 	case "tcp-check", "redis-check":
+	case "pgsql-check", "mysql-check":
+		if l.peek() == "user" {
+			l.next()
+			c.user = l.next()
+		}
+		if kind == "mysql-check" && (l.peek() == "post-41" || l.peek() == "pre-41") {
+			l.next()
+		}
 	case "external-check":
 		l.rest()
 	case "httpchk":

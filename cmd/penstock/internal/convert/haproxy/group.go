@@ -58,6 +58,7 @@ func (h *conversion) backend(x *proxy, port string) *convert.Group {
 		if s.disabled || s.weighted && s.weight == 0 {
 			m.Set("drained", convert.Raw("true"))
 		}
+		h.checkedElsewhere(x, s, servers, port, &m)
 		members, kept = append(members, m), append(kept, s)
 	}
 	if len(kept) == 0 {
@@ -136,20 +137,27 @@ func (h *conversion) alike(x *proxy) (servers []*server, tls convert.Fields) {
 
 // url returns where a server is, for clients that came to a port.
 func (s *server) url(port string) string {
-	p := s.port
-	if p == "" || p == "0" {
-		p = port
-	}
-	switch {
+	switch p := s.portOr(port); {
 	case s.unix && strings.HasPrefix(s.address, "@"):
 		return "unix:" + s.address
 	case s.unix:
 		return "unix://" + s.address
+	default:
+		return convert.SocketURL("tcp", s.address, p)
+	}
+}
+
+// portOr returns the server's port; port is that of the client.
+func (s *server) portOr(port string) string {
+	switch p := s.port; {
+	case p == "" || p == "0":
+		return port
 	case strings.HasPrefix(p, "+") || strings.HasPrefix(p, "-"):
 		offset, _ := strconv.Atoi(p)
-		return convert.SocketURL("tcp", s.address, shift(port, offset))
+		return shift(port, offset)
+	default:
+		return p
 	}
-	return convert.SocketURL("tcp", s.address, p)
 }
 
 // template makes a discover entry of a server-template.

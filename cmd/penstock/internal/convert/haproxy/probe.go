@@ -1,9 +1,12 @@
 package haproxy
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -11,9 +14,10 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/convert"
 )
 
-// probe is how the check of one server connects. A group has one for all of its members.
+// probe is how the check of one server connects. But for port and address, a group has one for all of its members.
 type probe struct {
-	port  int // 0: the member's own
+	port  int        // 0: the member's own
+	addr  netip.Addr // zero: the member's own
 	proxy bool
 	tls   bool
 	sni   string    // of TLS; empty: none
@@ -71,7 +75,10 @@ func (c *check) probe(s *server) probe {
 	}
 	p.proxy = p.proxy || r.sendProxy
 	if s.checkAddr != "" && s.checkAddr != s.address {
-		p.why = "addr " + s.checkAddr + " has no counterpart; a check goes to the member's address"
+		var err error
+		if p.addr, err = netip.ParseAddr(s.checkAddr); err != nil {
+			p.why = "addr " + s.checkAddr + " has no counterpart, as it is not an address"
+		}
 	}
 	if p.proxy != (s.proxy != "") {
 		p.why = "a check begins with a PROXY header if flows do, and not otherwise"
@@ -91,6 +98,9 @@ func (h *conversion) sameProbes(x *proxy, servers []*server) []*server {
 			first = s
 		}
 		got, want := x.check.probe(s), x.check.probe(first)
+		if s.template == 0 && !s.unix { // the member's own keys say it
+			got.port, got.addr = want.port, want.addr
+		}
 		if got == want {
 			return false
 		}
@@ -101,6 +111,23 @@ func (h *conversion) sameProbes(x *proxy, servers []*server) []*server {
 		h.Note(s.Place, "server %s left out: its check %s that of %s, and a group has one check; put it into a group of its own", s.name, what, first.name)
 		return true
 	})
+}
+
+// checkedElsewhere sets the keys of a member whose check goes to another port than the group's check says, or to another address. port is that
+// of the listener.
+func (h *conversion) checkedElsewhere(x *proxy, s *server, servers []*server, port string, m *convert.Fields) {
+	i := slices.IndexFunc(servers, func(s *server) bool { return s.check })
+	if i < 0 || !s.check || s.unix {
+		return
+	}
+	p := x.check.probe(s)
+	if p.port != x.check.probe(servers[i]).port {
+		own, _ := strconv.Atoi(s.portOr(port))
+		m.Set("check-port", convert.Number(cmp.Or(p.port, own), 65535))
+	}
+	if p.addr.IsValid() {
+		m.Set("check-address", p.addr.String())
+	}
 }
 
 // namesHost reports whether a value of the key tls does not need a member's host.
@@ -154,18 +181,12 @@ func (h *conversion) setCheck(x *proxy, servers []*server, f *convert.Fields) bo
 		switch {
 		case !s.check:
 			comments = []string{"HAProxy checked some of these servers only; a group's check asks all members."}
-		case s.inter != first.inter || s.rise != first.rise || s.fall != first.fall:
-			h.Note(s.Place, "server %s: inter, rise and fall are the group's: those of %s are taken", s.name, first.name)
+		case s.inter != first.inter || s.downInter != first.downInter || s.rise != first.rise || s.fall != first.fall:
+			h.Note(s.Place, "server %s: inter, downinter, rise and fall are the group's: those of %s are taken", s.name, first.name)
 		}
 	}
 	for _, a := range asks {
 		k.Set(a.Key, a.Value, a.Comments...)
-	}
-	switch {
-	case x.check.kind == "smtpchk":
-		h.Note(x.check.at, "option smtpchk: %s is sent without waiting for the greeting, and the answer to it must be 250; a server that insists on being first (Exim, postscreen) fails the check: use check: {tcp: {}}", x.check.helo)
-	case kind == "tcp" && len(x.check.applying()) > 0 && slices.ContainsFunc(x.check.applying(), func(r checkRule) bool { return r.what == "expect" }):
-		h.Note(x.check.at, "a check that only listens has no counterpart; members are checked by connecting")
 	}
 	f.Set("check", convert.Fields{{Key: kind, Value: k}}, comments...)
 	return true
@@ -204,6 +225,9 @@ func (h *conversion) checkTimes(x *proxy, first *server) (k convert.Fields) {
 		timeout = min(t, every)
 	}
 	k.Set("every", convert.Duration(every))
+	if d := max(first.downInter, 100*time.Millisecond); first.downInter > 0 && d != every {
+		k.Set("every-down", convert.Duration(d))
+	}
 	k.Set("timeout", convert.Duration(timeout))
 	if h.spread > 0 {
 		k.Set("jitter", convert.Raw("0."+strings.TrimPrefix(string(convert.Number(100+h.spread, 200)), "1")))
@@ -249,36 +273,67 @@ func (c *check) asks() (kind string, f convert.Fields, why string) {
 		if convert.OneLine(c.helo) != c.helo {
 			return "", nil, "the name in HELO is not one"
 		}
-		return "send-expect", convert.Fields{{Key: "send", Value: c.helo + "\r\n"}, {Key: "expect", Value: "\n250"}}, ""
+		return "send-expect", convert.Fields{{Key: "expect", Value: "220 "}, {Key: "then", Value: []convert.Fields{
+			{{Key: "send", Value: c.helo + "\r\n"}, {Key: "expect", Value: "250 "}},
+			{{Key: "send", Value: "QUIT\r\n"}, {Key: "expect", Value: "221 "}},
+		}}}, ""
+	case "pgsql-check", "mysql-check":
+		if c.user != "" {
+			f.Set("user", c.user)
+		}
+		return map[string]string{"pgsql-check": "postgres", "mysql-check": "mysql"}[c.kind], f, ""
 	}
 	return "tcp", nil, ""
 }
 
-// asksTCP converts tcp-check rules: one request, and one answer.
+// asksTCP converts tcp-check rules, as steps: what is sent, and the answer.
 func asksTCP(rules []checkRule) (kind string, f convert.Fields, why string) {
-	var send, expect []byte
+	type step struct{ send, expect []byte }
+	var steps []step
 	var comments []string
 	for i, r := range rules {
-		switch {
-		case r.what == "send" && expect == nil:
-			send = append(send, r.data...)
-		case r.what == "send" && !slices.ContainsFunc(rules[i:], func(r checkRule) bool { return r.what == "expect" }):
-			comments = []string{"What HAProxy sends after the answer is left out."}
-		case r.what == "expect" && expect == nil:
-			expect = r.data
-		default:
-			return "", nil, "a check of more than one request and answer has no counterpart"
+		if len(r.data) > 1<<16 {
+			return "", nil, "a request or answer of more than 64 KiB has no counterpart"
+		}
+		if r.what == "send" && !slices.ContainsFunc(rules[i:], func(r checkRule) bool { return r.what == "expect" }) && len(steps) > 0 && steps[len(steps)-1].expect != nil {
+			comments = []string{"What HAProxy sends after the last answer is left out."}
+			break
+		}
+		if len(steps) == 0 || steps[len(steps)-1].expect != nil {
+			steps = append(steps, step{})
+		}
+		at := &steps[len(steps)-1]
+		switch r.what {
+		case "send":
+			if at.send = append(at.send, r.data...); len(at.send) > 1<<16 {
+				return "", nil, "a request or answer of more than 64 KiB has no counterpart"
+			}
+		case "expect":
+			at.expect = append([]byte{}, r.data...)
 		}
 	}
-	switch {
-	case len(send) > 1<<16 || len(expect) > 1<<16:
-		return "", nil, "a request or answer of more than 64 KiB has no counterpart"
-	case len(send) == 0:
+	if len(steps) == 0 {
 		return "tcp", nil, ""
 	}
-	f.Set("send", octets(send), comments...)
-	if len(expect) > 0 {
-		f.Set("expect", octets(expect))
+	fields := func(s step, comments ...string) (f convert.Fields) {
+		if len(s.send) > 0 {
+			f.Set("send", octets(s.send), comments...)
+		}
+		if len(s.expect) > 0 {
+			f.Set("expect", octets(s.expect))
+		}
+		return f
+	}
+	f = fields(steps[0], comments...)
+	var then []convert.Fields
+	for _, s := range steps[1:] {
+		then = append(then, fields(s))
+	}
+	if len(then) > 0 {
+		f.Set("then", then)
+	}
+	if len(f) == 0 {
+		return "tcp", nil, ""
 	}
 	return "send-expect", f, ""
 }

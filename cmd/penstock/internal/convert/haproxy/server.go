@@ -184,6 +184,7 @@ type server struct {
 
 	check          bool
 	inter          time.Duration
+	downInter      time.Duration // while it is down; 0: inter
 	rise, fall     int
 	checkPort      int
 	checkAddr      string
@@ -301,6 +302,8 @@ func (h *conversion) serverOption(s *server, l *line, word, value string) {
 		s.check = false
 	case "inter":
 		time(&s.inter)
+	case "downinter":
+		time(&s.downInter)
 	case "slowstart":
 		time(&s.slowstart)
 	case "tcp-ut":
@@ -409,7 +412,6 @@ func (h *conversion) serverOption(s *server, l *line, word, value string) {
 
 var serverHints = map[string]string{
 	"fastinter":      "; checks come every inter",
-	"downinter":      "; checks come every inter",
 	"minconn":        "; max-flows is a fixed number",
 	"agent-check":    "; penstock weight and penstock drain set weight and state",
 	"resolve-prefer": "; addresses of both families become members",

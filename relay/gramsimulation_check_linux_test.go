@@ -182,6 +182,9 @@ func (s *gramSimulation) settled(d *datagrams) {
 		if sys.Readable(s.process, p.fd) || p.out.blocked {
 			s.fail("a port does not read what its socket has, or is blocked: %v\n%s", p.out.blocked, s.describeGrams())
 		}
+		if p.state == portClosed && len(p.flows) == 0 {
+			s.fail("a port is closed and has no flows, and is still there\n%s", s.describeGrams())
+		}
 	}
 }
 

@@ -348,6 +348,15 @@ func (s *gramSimulation) start() {
 
 func (s *gramSimulation) listens() (err error) {
 	s.keeper.fails = 0 // the holder of a listener is asked again by the clock
+	anew := true
+	for key := range s.keeper.held {
+		anew = anew && kindOf(key) != holdListener
+	}
+	defer func() {
+		if anew && err == nil && s.family() != sys.Unix && len(s.listener.sockets()) != len(s.core.loops) {
+			s.fail("a listener has %d sockets, and there are %d loops", len(s.listener.sockets()), len(s.core.loops))
+		}
+	}()
 	s.listener, err = (&Engine{s.core}).Listen(s.listen, ListenConfig{
 		Hooks:    Hooks{Admit: s.admit, Sniff: s.sniffGram, Upstream: s.choose, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
 		Timeouts: Timeouts{Idle: gramIdle},

@@ -65,6 +65,9 @@ func (s *simulation) lookAt(st *streams) (leased int64) {
 		if x := s.flowOf(&f.Flow); x != nil {
 			x.kept, x.ref, x.loop = f.kept, f.ref(), st.loop.Index
 			s.lookAtPace(x, f)
+			if f.echo {
+				s.fail("the flow in slot %d returns what its client sends, and has an upstream", f.slot)
+			}
 			for side := range x.half {
 				if h := &x.half[side]; len(h.urgent) > 0 && f.fd[side] >= 0 {
 					c, _ := s.process.TCPCounts(int(f.fd[side]))
@@ -178,6 +181,28 @@ func (s *simulation) retries() (some bool) {
 	return some
 }
 
+// simRest is how long loops must be able to rest for, and simWakes how often one may wake up meanwhile, for timers: those of flows come up early,
+// and a loop is woken for those of others here.
+const simRest, simWakes = 300 * time.Millisecond, 100
+
+// sleeps checks that loops sleep when nothing is under way any more, and have nothing left to do.
+func (s *simulation) sleeps() {
+	if s.wrong != nil {
+		return
+	}
+	s.settling = true
+	waits, calls := s.rest(simRest, "recv", "recv-one", "send", "send-one", "splice", "read-pipe", "accept")
+	s.settling = false
+	if most := 4 * (1 + len(s.flows)); waits > simWakes || calls > most {
+		s.fail("nothing happens any more, and in %v a loop has waited %d times, and there were %d calls\n%s", simRest, waits, calls, s.describe())
+	}
+	for _, st := range s.core.streams.all {
+		if st.short.loop.Load() && st.pause.until == 0 {
+			s.fail("loop %d sleeps, and waits for descriptors\n%s", st.loop.Index, s.describe())
+		}
+	}
+}
+
 // quiet checks what must be true when nothing is under way any more and peers have read what came: all that was sent has arrived,
 // though nobody has ended anything. An event that is missed has no other chance to be noticed.
 func (s *simulation) quiet() {
@@ -191,6 +216,7 @@ func (s *simulation) quiet() {
 			}
 		}
 	}
+	s.sleeps()
 }
 
 // timeOut lets all flows that there still are time out.
@@ -270,6 +296,7 @@ func (s *simulation) check() {
 		sockets += len(l.sockets())
 	}
 	s.checkCounts()
+	s.checkPipes()
 	held := make(map[holdKind]int64)
 	for key := range s.keeper.held {
 		held[kindOf(key)]++

@@ -48,6 +48,10 @@ type costQuestion struct {
 }
 
 const (
+	costAhead  = "bytes read into a pipe that held some"
+	costLarger = "a larger send buffer"
+	costCopied = "bytes copied out of a pipe"
+
 	costBig, costSmall = 18 << 10, 8 << 10
 	// costAsks is how often a socket may be asked in one turn in vain: for an event of its own, and for one of the other side.
 	costAsks = 4
@@ -193,7 +197,7 @@ func (k *costKernel) Splice(rfd, wfd, n int) (int, sys.Errno) {
 		k.s.fail("descriptor %d does not stream, and is spliced", rfd)
 	case before > 0: // on behalf of a destination that takes nothing
 		if moved > 0 {
-			k.s.seen.costs["read ahead"]++
+			k.s.seen.costs[costAhead]++
 		}
 	case e == sys.EINVAL:
 		x.splicing, x.never = false, true
@@ -220,7 +224,7 @@ func (k *costKernel) isPipe(fd int) bool {
 func (k *costKernel) ReadPipe(fd int, b []byte) (int, sys.Errno) {
 	n, e := k.Process.ReadPipe(fd, b)
 	if e == 0 {
-		k.s.seen.costs["copied out of a pipe"]++
+		k.s.seen.costs[costCopied]++
 	}
 	return n, e
 }
@@ -265,9 +269,19 @@ func (k *costKernel) EpollDel(ep, fd int) sys.Errno {
 // SetOption implements [sys.Kernel].
 func (k *costKernel) SetOption(fd, level, name, value int) sys.Errno {
 	if sys.SendBuffer.Is(level, name) {
-		k.s.seen.costs["larger send buffer"]++
+		k.s.seen.costs[costLarger]++
 	}
 	return k.Process.SetOption(fd, level, name, value)
+}
+
+// TCPCounts implements [sys.Kernel]. Of a client that this process has accepted, and whose bytes no hook has seen or slowed down, it knows the answer, unless something odd has come.
+func (k *costKernel) TCPCounts(fd int) (sys.TCPCounts, sys.Errno) {
+	_, number := k.Process.Number(fd)
+	f, x := k.s.flowNumber(number), k.sources[fd]
+	if f != nil && x != nil && !x.earlier && !k.s.restoring && f.plan.sniff == 0 && k.s.rates == 0 && !k.s.scarce && !f.mayReset() && !f.half[up].ended && !f.half[down].ended && len(f.half[up].urgent) == 0 {
+		k.s.fail("the kernel is asked how much flow %d has moved, which is known", f.id)
+	}
+	return k.Process.TCPCounts(fd)
 }
 
 // lookAtWatches checks that epoll tells a loop what it waits for, and nothing else.

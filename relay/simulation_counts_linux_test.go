@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/datapath"
+	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/relay/hold"
 )
 
@@ -75,6 +76,21 @@ func (s *simulation) checkCounts() {
 	}
 	if failed := attempts - connected; s.upgrades == 0 && (sum.Connects != connected || sum.ConnectErrors > failed || sum.ConnectErrors < failed-pending) {
 		s.fail("of %d attempts to connect %d were answered, and the loops have counted %d, and %d that failed", attempts, connected, sum.Connects, sum.ConnectErrors)
+	}
+}
+
+// checkPipes checks that when nobody leases a pipe, all that there may be can be leased.
+func (s *simulation) checkPipes() {
+	pipes := s.core.streams.pipes
+	var all []*pump.Pipe
+	for p := pipes.Get(); p != nil; p = pipes.Get() {
+		all = append(all, p)
+	}
+	if n := int64(len(all)); n != pipes.Stats().Max {
+		s.fail("%d pipes can be leased, of %d", n, pipes.Stats().Max)
+	}
+	for _, p := range all {
+		pipes.Put(p)
 	}
 }
 

@@ -76,6 +76,9 @@ func (x *simSeen) String() string {
 // simSeedsEnough is how many schedules do everything that schedules can do.
 const simSeedsEnough = 800
 
+// simCostsWanted are what schedules must have done to save time.
+var simCostsWanted = []string{costAhead, costLarger, costCopied}
+
 // simCauses are those that schedules must have.
 var simCauses = []Cause{CauseEnd, CauseClientReset, CauseUpstreamReset, CauseIdle, CauseHalfClosed, CauseLife, CauseFirstByte, CauseQueueTimeout, CauseConnectTimeout, CauseRefused,
 	CauseNoUpstream, CauseNoDescriptors, CauseClientGone, CauseClientFailed, CauseUpstreamFailed, CauseCrashed, CauseClosed, CauseDrained}
@@ -90,6 +93,11 @@ func (x *simSeen) missing() (all []string) {
 	for _, some := range simFaultsWanted() {
 		if !slices.ContainsFunc(some, func(fault string) bool { return x.faults[fault] > 0 }) {
 			all = append(all, "fault "+some[0])
+		}
+	}
+	for _, what := range simCostsWanted {
+		if x.costs[what] == 0 {
+			all = append(all, what)
 		}
 	}
 	for _, c := range simCauses {

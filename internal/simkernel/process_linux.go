@@ -550,7 +550,24 @@ func (p *Process) Option(fd, level, name int) (int, sys.Errno) {
 	case sys.ReceiveBuffer.Is(level, name):
 		return c.receiveBuffer, 0
 	}
-	return c.options[[2]int{level, name}], 0
+	v, ok := c.options[[2]int{level, name}]
+	if _, tcp := s.(*tcpSocket); tcp && !ok {
+		v = defaultOfTCP(level, name)
+	}
+	return v, 0
+}
+
+// defaultOfTCP is what an option of TCP has that nobody has set: tcp(7).
+func defaultOfTCP(level, name int) int {
+	switch {
+	case sys.KeepAliveIdle.Is(level, name):
+		return 7200
+	case sys.KeepAliveInterval.Is(level, name):
+		return 75
+	case sys.KeepAliveCount.Is(level, name):
+		return 9
+	}
+	return 0
 }
 
 // Interface implements [sys.Kernel].

@@ -36,6 +36,7 @@ func (s *simulation) look() {
 	if taken := s.core.descriptors.taken(); taken < 0 {
 		s.fail("%d descriptors are taken", taken)
 	}
+	s.lookAtClients() // first: who was lost with a process may be reset
 	for _, f := range s.flows {
 		if f.unexplained != "" && !f.mayReset() {
 			s.fail("flow %d: %s, and nobody has done anything to it", f.id, f.unexplained)
@@ -43,7 +44,6 @@ func (s *simulation) look() {
 		f.unexplained = ""
 	}
 	s.lookAtGauges()
-	s.lookAtClients()
 	s.lookAtDrain()
 }
 

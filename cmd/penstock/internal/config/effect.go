@@ -138,6 +138,19 @@ func (r *reader) warnGroup(g *spec.Group) {
 	if g.Check == nil && g.Eject == nil && g.Panic > 0 && !g.DiscoversIn("xds") {
 		r.warnNoEffect("without check and eject members never go down", &g.Panic)
 	}
+	for i := range g.Members {
+		m, why := &g.Members[i], ""
+		switch {
+		case g.Check == nil:
+			why = "the group has no check"
+		case m.To.Kind == spec.Unix || m.To.Kind == spec.Unixgram:
+			why = "the member is a Unix socket"
+		}
+		if why != "" {
+			r.warnNoEffect(why, &m.CheckPort)
+			r.warnNoEffect(why, &m.CheckAddress)
+		}
+	}
 	literal := len(g.Discover) == 0 && !slices.ContainsFunc(g.Members, func(m spec.Member) bool { return isName(m.To) })
 	if g.Check == nil && g.Eject == nil && len(g.Discover) == 0 {
 		r.warnNoEffect("without check and eject members never go down", &g.Down)

@@ -401,8 +401,8 @@ type Check struct {
 	NoTLS     bool       // no TLS, whatever the group has
 }
 
-// An Exchange is a step of a check. What is expected first is looked for behind what the step before has found, and what
-// comes before the step has sent something counts only if it sends nothing.
+// An Exchange is a step of a check. A step that sends something waits for an answer: what had come before does not count. One that sends
+// nothing goes on behind what the step before it has found.
 type Exchange struct {
 	Send   []byte // empty: nothing
 	Expect []byte // what the answer must contain; empty: any answer

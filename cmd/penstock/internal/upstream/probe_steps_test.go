@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -55,7 +56,7 @@ func TestProbeSteps(t *testing.T) {
 		{"mail that is full", lines("421 too busy\r\n", nil), mail, `the answer is "421 too busy\r\n"; expected: "220 "`},
 		{"one after the other", lines("one two three\n", nil), []spec.Exchange{exchange("", "two"), exchange("", "three")}, ""},
 		{"in another order", lines("one three two\n", nil), []spec.Exchange{exchange("", "two"), exchange("", "three")}, `step 2: the answer is "\n"; expected: "three"`},
-		// What came before something was sent is no answer to it.
+		// An answer comes after what was sent.
 		{"an old answer", lines("+OK +OK\n", map[string]string{"x": "-ERR\n"}), []spec.Exchange{exchange("", "+OK"), exchange("x\n", "+OK")}, `step 2: the answer is "-ERR\n"; expected: "+OK"`},
 		{"any answer", lines("", map[string]string{"x": "y\n", "z": "-\n"}), []spec.Exchange{exchange("x\n", ""), exchange("z\n", "")}, ""},
 	} {
@@ -78,6 +79,31 @@ func TestProbeElsewhere(t *testing.T) {
 	if _, err := newProber(nil).probe(ctx, m); err != nil {
 		t.Error(err)
 	}
+}
+
+// A reload that moves a member's check has it checked there at once; any other reload changes nothing.
+func TestCheckMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w ward
+		config := func(port uint16) *spec.Group {
+			g := &spec.Group{Name: "g", Balance: "round-robin", Members: members(1), Check: check()}
+			g.Members[0].CheckPort = port
+			return g
+		}
+		s, g := set(t, config(81), Options{probe: w.probe})
+		time.Sleep(time.Second)
+		for _, c := range []struct {
+			port  uint16
+			asked int
+		}{{81, 1}, {82, 2}, {82, 2}, {0, 3}} {
+			s.Apply([]*spec.Group{config(c.port)})
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if at, n := g.members[0].checker.at, w.asked("tcp://10.0.0.0:80"); at.port != c.port || n != c.asked {
+				t.Errorf("with check-port %d: at %v, asked %d times, want %d", c.port, at, n, c.asked)
+			}
+		}
+	})
 }
 
 // Members that are down are asked at their own pace.

@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -180,30 +179,17 @@ func listenAt(t *testing.T, at string) net.Listener {
 func stepServer(t *testing.T, greeting, replication string) (port string) {
 	t.Helper()
 	l := listenAt(t, ":0")
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
+	acceptAll(t, l, func(c net.Conn) {
+		defer c.Close()
+		io.WriteString(c, greeting)
+		for from := bufio.NewScanner(c); from.Scan(); {
+			word, _, _ := strings.Cut(from.Text(), " ")
+			io.WriteString(c, map[string]string{"PING": "+PONG\r\n", "info": "$9\r\n" + replication + "\r\n", "EHLO": "250-me\r\n250 HELP\r\n"}[word])
+			if word == "QUIT" {
+				io.WriteString(c, map[bool]string{true: "+OK\r\n", false: "221 bye\r\n"}[greeting == ""])
 				return
 			}
-			all.Go(func() {
-				defer c.Close()
-				io.WriteString(c, greeting)
-				for from := bufio.NewScanner(c); from.Scan(); {
-					word, _, _ := strings.Cut(from.Text(), " ")
-					io.WriteString(c, map[string]string{"PING": "+PONG\r\n", "info": "$9\r\n" + replication + "\r\n", "EHLO": "250-me\r\n250 HELP\r\n"}[word])
-					if word == "QUIT" {
-						io.WriteString(c, map[bool]string{true: "+OK\r\n", false: "221 bye\r\n"}[greeting == ""])
-						return
-					}
-				}
-			})
 		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		all.Wait()
 	})
 	_, port, _ = net.SplitHostPort(l.Addr().String())
 	return port

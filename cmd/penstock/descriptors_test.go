@@ -210,20 +210,10 @@ func TestFewDescriptorsForBothKinds(t *testing.T) {
 // speakNothing is an upstream of streams that echoes, and says nothing by itself.
 func speakNothing(t *testing.T) net.Addr {
 	l := testnet.Listen(t, "tcp4")
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() {
-				defer c.Close()
-				io.Copy(c, c)
-			})
-		}
+	acceptAll(t, l, func(c net.Conn) {
+		defer c.Close()
+		io.Copy(c, c)
 	})
-	t.Cleanup(func() { l.Close(); all.Wait() })
 	return l.Addr()
 }
 

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -30,25 +29,12 @@ func readProxy(t *testing.T) *reader {
 		ConnPolicy: func(proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) { return proxyproto.REQUIRE, nil },
 	}
 	r := &reader{Listener: l, headers: make(chan *proxyproto.Header, 16)}
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() {
-				c.SetDeadline(time.Now().Add(patience))
-				if h := c.(*proxyproto.Conn).ProxyHeader(); h != nil {
-					r.headers <- h
-				}
-				testnet.Play(halfCloser{c}, testnet.Script{Echo: true})
-			})
+	acceptAll(t, l, func(c net.Conn) {
+		c.SetDeadline(time.Now().Add(patience))
+		if h := c.(*proxyproto.Conn).ProxyHeader(); h != nil {
+			r.headers <- h
 		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		all.Wait()
+		testnet.Play(halfCloser{c}, testnet.Script{Echo: true})
 	})
 	return r
 }

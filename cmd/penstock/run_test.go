@@ -217,6 +217,25 @@ func speak(t *testing.T, name string) *speaker {
 	return speakAt(t, testnet.Listen(t, "tcp4"), name)
 }
 
+// acceptAll handles each client of a listener in a goroutine of its own, and closes the listener when the test ends.
+func acceptAll(t *testing.T, l net.Listener, handle func(net.Conn)) {
+	t.Helper()
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { handle(c) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		all.Wait()
+	})
+}
+
 // speakAt is speak with a listener, which it closes.
 func speakAt(t *testing.T, l net.Listener, name string) *speaker {
 	t.Helper()

@@ -11,7 +11,6 @@ import (
 	"math/big"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -42,22 +41,9 @@ func serveTLS(t *testing.T, pool *x509.CertPool, host string, protocols ...strin
 	pool.AddCert(leaf)
 	l := testnet.Listen(t, "tcp4")
 	cfg := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, NextProtos: protocols}
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() {
-				c.SetDeadline(time.Now().Add(patience))
-				testnet.Play(tls.Server(c, cfg), testnet.Script{Echo: true})
-			})
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		all.Wait()
+	acceptAll(t, l, func(c net.Conn) {
+		c.SetDeadline(time.Now().Add(patience))
+		testnet.Play(tls.Server(c, cfg), testnet.Script{Echo: true})
 	})
 	return l.Addr()
 }

@@ -22,7 +22,7 @@ func TestStopDuringUpgrade(t *testing.T) {
 		{"while a worker begins after a crash", func(s *steps) {
 			s.proving()
 			s.end(syscall.SIGKILL)
-			testwait.Until(s.t, "there is another worker", func() bool { return s.worker() != 0 && s.worker() != s.new })
+			testwait.Until(s.t, "there is another worker", func() bool { w := s.worker(); return w != 0 && w != s.new })
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

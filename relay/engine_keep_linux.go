@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -186,6 +187,19 @@ func (e *core) openLedgers() error {
 
 // dropLedgers lets go of the ledgers of loops that this process does not have, and whose counters it continues.
 func (e *core) dropLedgers() {
+	// First what is held for their flows, which have ended: without the ledger, the next process takes them for flows that got lost.
+	e.earlier.flows = slices.DeleteFunc(e.earlier.flows, func(f hold.Held) bool {
+		i := loopOf(f.Key)
+		if i < e.cfg.Loops {
+			return false
+		}
+		if e.ledgers[i].ledger != nil {
+			e.holding.release(f)
+		} else {
+			e.loseFlow(f)
+		}
+		return true
+	})
 	for i, l := range e.ledgers {
 		if i >= e.cfg.Loops {
 			if l.ledger != nil {
@@ -220,11 +234,7 @@ func (e *core) newKeeping(l *loop.Loop) (*keeping, error) {
 		case loopOf(f.Key) != l.Index:
 			flows = append(flows, f)
 		case x.ledger == nil:
-			e.lost.Lost.Add(hold.LossLedger, 1)
-			for _, fd := range f.FDs {
-				resetSocket(e.kernel, fd)
-			}
-			e.holding.release(f)
+			e.loseFlow(f)
 		default:
 			k.earlier[f.Key] = f.FDs
 		}
@@ -232,6 +242,15 @@ func (e *core) newKeeping(l *loop.Loop) (*keeping, error) {
 	e.earlier.flows = flows
 	k.resolve(e.streams.pipes)
 	return k, nil
+}
+
+// loseFlow ends a flow of which nothing but its descriptors is left.
+func (e *core) loseFlow(f hold.Held) {
+	e.lost.Lost.Add(hold.LossLedger, 1)
+	for _, fd := range f.FDs {
+		resetSocket(e.kernel, fd)
+	}
+	e.holding.release(f)
 }
 
 // reserveSlots makes the slots of an earlier process's flows those of their handlers, which do not give

@@ -129,7 +129,7 @@ func (s *simulation) leaves(handed bool) (x begunWith) {
 // checkRestored checks what Restore has returned.
 func (s *simulation) checkRestored(r *hold.Restored) {
 	if n := r.Flows + r.Ended + r.TotalLost(); n != s.begun.flows {
-		s.fail("%d flows were left, and %d have gone on, %d ended and %d got lost", s.begun.flows, r.Flows, r.Ended, r.TotalLost())
+		s.fail("%d flows were left, and %d have gone on, %d ended and %d got lost: %v", s.begun.flows, r.Flows, r.Ended, r.TotalLost(), r.Lost)
 	}
 	if s.begun.handed && (r.Holding != s.begun.holding || r.Bytes != s.begun.bytes) {
 		s.fail("%d flows held %d bytes, and it is said to be %d and %d", s.begun.holding, s.begun.bytes, r.Holding, r.Bytes)

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/penstock/penstock/internal/feature"
 	"github.com/penstock/penstock/internal/sys"
@@ -21,7 +22,8 @@ func (sh *datagramShare) add(l *Listener, loop int, s *listenSocket, family sys.
 // one that is bound to no address.
 //
 // The sockets of an earlier process stay the only ones, however many loops there are now: with
-// another one the kernel would give datagrams of flows to other sockets than theirs.
+// another one the kernel would give datagrams of flows to other sockets than theirs. But a loop that has flows of the listener, and none of
+// these sockets, gets one: the process died when it had made, or given up, some of them only.
 func (sh *datagramShare) bindUDP(l *Listener, earlier []*listenSocket) error {
 	l.toMany = toMany(l.engine.kernel, l.addr.AddrPort.Addr())
 	for _, s := range earlier {
@@ -32,6 +34,7 @@ func (sh *datagramShare) bindUDP(l *Listener, earlier []*listenSocket) error {
 		sh.add(l, loopOf(s.key)%len(sh.all), s, family)
 	}
 	if len(earlier) > 0 {
+		sh.addMissing(l)
 		return nil
 	}
 	loops := sh.all
@@ -39,23 +42,58 @@ func (sh *datagramShare) bindUDP(l *Listener, earlier []*listenSocket) error {
 		loops = loops[:1]
 	}
 	for i := range loops {
-		var sa sys.Sockaddr
-		if err := sa.SetAddrPort(l.addr.AddrPort); err != nil {
+		if err := sh.bindOne(l, i); err != nil {
 			return err
-		}
-		fd, err := l.bindDatagram(&sa)
-		if err != nil {
-			return err
-		}
-		sh.add(l, i, &listenSocket{fd: fd}, sa.Family())
-		if l.addr.AddrPort.Port() == 0 {
-			if e := l.engine.kernel.LocalAddr(fd, &sa); e != 0 {
-				return e
-			}
-			l.addr.AddrPort = sa.AddrPort()
 		}
 	}
 	return nil
+}
+
+// bindOne makes the socket of a loop.
+func (sh *datagramShare) bindOne(l *Listener, loop int) error {
+	var sa sys.Sockaddr
+	if err := sa.SetAddrPort(l.addr.AddrPort); err != nil {
+		return err
+	}
+	fd, err := l.bindDatagram(&sa)
+	if err != nil {
+		return err
+	}
+	sh.add(l, loop, &listenSocket{fd: fd}, sa.Family())
+	if l.addr.AddrPort.Port() == 0 {
+		if e := l.engine.kernel.LocalAddr(fd, &sa); e != 0 {
+			return e
+		}
+		l.addr.AddrPort = sa.AddrPort()
+	}
+	return nil
+}
+
+// addMissing makes sockets for the loops that have flows of the listener and no socket. Without one their flows are lost.
+func (sh *datagramShare) addMissing(l *Listener) {
+	if l.toMany {
+		return
+	}
+	name := l.addr.String()
+	for i := range sh.all {
+		if !sh.homes[name][i] || slices.ContainsFunc(l.ports, func(p port) bool { return p.loop() == i }) {
+			continue
+		}
+		if sh.bindOne(l, i) == nil {
+			sh.regrouped[name] = true
+		}
+	}
+}
+
+// setHome notes that a loop has a flow of a listener of an earlier process.
+func (sh *datagramShare) setHome(listener string, loop int) {
+	if sh.homes == nil {
+		sh.homes = make(map[string]map[int]bool)
+	}
+	if sh.homes[listener] == nil {
+		sh.homes[listener] = make(map[int]bool)
+	}
+	sh.homes[listener][loop] = true
 }
 
 // toMany reports whether an address is a broadcast or multicast one.

@@ -38,7 +38,7 @@ func (d *datagrams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
 		g.SetClient(recordAddr(client, scope))
 	}
 	g.SetLocal(recordAddr(netip.AddrPortFrom(f.localAddr, 0), f.zone))
-	if p.listenSocket.key != (holdKey{}) && !f.astray {
+	if p.listenSocket.key != (holdKey{}) && !f.astray && !d.share.shared(p.address) {
 		g.SetSocket(uint32(numberOf(p.listenSocket.key)) + 1)
 	}
 	var flags uint32

@@ -99,6 +99,7 @@ type datagramShare struct {
 	addressMu sync.Mutex
 	addresses map[string]*portAddress // that ports are bound to
 	regrouped map[string]bool         // listeners whose clients' datagrams may reach other loops than in the process before; see findOlder
+	homes     map[string]map[int]bool // loops that have flows of an earlier process, by their listener
 	refuses   atomic.Bool             // Drain has found no flow, or returned: ports that took new clients meanwhile take none
 	// The sockets of flows that have ended: how long each rests, and how many do
 	// per loop.
@@ -111,6 +112,7 @@ type datagramShare struct {
 // whose flows go on.
 type portAddress struct {
 	astray    atomic.Int64      // flows of clients whose datagrams may reach another loop, and how often their number is not known yet
+	marking   atomic.Int64      // how often that is
 	listeners map[*Listener]int // that have a port there, and how many; under datagramShare.addressMu
 }
 

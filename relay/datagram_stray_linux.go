@@ -69,10 +69,12 @@ func (d *datagrams) regroup(p *datagramPort) {
 		return
 	}
 	a.astray.Add(1)
+	a.marking.Add(1)
 	var loops atomic.Int64
 	loops.Store(int64(len(sh.all)))
 	marked := func() {
 		if loops.Add(-1) == 0 {
+			a.marking.Add(-1)
 			a.astray.Add(-1)
 		}
 	}
@@ -89,6 +91,14 @@ func (d *datagrams) regroup(p *datagramPort) {
 			marked()
 		}
 	}
+}
+
+// shared reports whether the sockets of an address will change, or have changed and not each flow is marked for it: those of a
+// listener that closes are beside those of another one, and leave with the process at the latest.
+func (sh *datagramShare) shared(a *portAddress) bool {
+	sh.addressMu.Lock()
+	defer sh.addressMu.Unlock()
+	return len(a.listeners) > 1 || a.marking.Load() > 0
 }
 
 // setAstray notes that the datagrams of a flow's client may reach other loops, also for the next process.

@@ -99,6 +99,7 @@ func (e *core) findOlder() {
 			if !ok {
 				continue
 			}
+			e.datagrams.setHome(c.listener, s.loop.Index)
 			if n := r.Gram().Socket(); n > 0 && !held[uint64(n-1)] {
 				e.datagrams.regrouped[c.listener] = true
 			}

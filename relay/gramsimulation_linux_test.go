@@ -37,7 +37,7 @@ type gramSimulation struct {
 	refused     bool        // an upstream has been away
 	faulted     bool        // calls have failed
 	handing     bool        // HandOver runs
-	unknown     int         // flows that were lost, without a record, since their loop had no socket of the listener: it was being made when the process died
+	unknown     int         // flows that were lost, without a record, since their loop has no socket of the listener and got none
 	strayed     bool        // loops have asked others about a datagram, which may overtake the one behind it
 	relistens   int
 	in          *sys.Vector
@@ -336,7 +336,7 @@ func (s *gramSimulation) start() {
 	}
 	r, err := (&Engine{c}).Restore(RestoreConfig{})
 	for loss, n := range r.Lost.All() {
-		if loss == hold.LossListener && s.relistens > 0 {
+		if loss == hold.LossListener && s.relistens > 0 && (s.faulted || s.kind.limit > 0) {
 			s.unknown += int(n)
 		}
 	}
@@ -351,16 +351,14 @@ func (s *gramSimulation) listens() (err error) {
 	for key := range s.keeper.held {
 		anew = anew && kindOf(key) != holdListener
 	}
-	defer func() {
-		if anew && err == nil && s.family() != sys.Unix && len(s.listener.sockets()) != len(s.core.loops) {
-			s.fail("a listener has %d sockets, and there are %d loops", len(s.listener.sockets()), len(s.core.loops))
-		}
-	}()
 	s.listener, err = (&Engine{s.core}).Listen(s.listen, ListenConfig{
 		Hooks:    Hooks{Admit: s.admit, Sniff: s.sniffGram, Upstream: s.choose, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
 		Timeouts: Timeouts{Idle: gramIdle},
 		Datagram: s.kind.config,
 	})
+	if anew && err == nil && s.family() != sys.Unix && len(s.listener.sockets()) != len(s.core.loops) {
+		s.fail("a listener has %d sockets, and there are %d loops", len(s.listener.sockets()), len(s.core.loops))
+	}
 	return err
 }
 

@@ -152,11 +152,11 @@ func (c *checker) next() time.Duration {
 	return every + time.Duration((rand.Float64()-0.5)*c.cfg.Jitter*float64(every))
 }
 
-// run runs one check, on the timer's goroutine.
-func (c *checker) run() {
-	s := c.m.group.set
+// look runs ask, for no longer than timeout, when there is room for another one. Then take takes the result, and when ask began
+// and ended, with the Set's lock held, unless ctx has ended. Close waits for both.
+func (s *Set) look(ctx context.Context, timeout time.Duration, ask func(context.Context), take func(start, now time.Time)) {
 	s.mu.Lock()
-	if s.closed || c.ctx.Err() != nil {
+	if s.closed || ctx.Err() != nil {
 		s.mu.Unlock()
 		return
 	}
@@ -165,23 +165,40 @@ func (c *checker) run() {
 	defer s.wg.Done()
 	select {
 	case s.probes <- struct{}{}:
-	case <-c.ctx.Done():
+	case <-ctx.Done():
 		return
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Timeout)
+	limited, cancel := context.WithTimeout(ctx, timeout)
 	start := time.Now()
-	found, err := s.probe(ctx, &probed{c.group, c.m.addr, c.at, c.m.Host(), c.body})
-	err = s.opt.Explain(err)
+	ask(limited)
 	now := time.Now()
 	cancel()
 	<-s.probes
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.ctx.Err() != nil || !c.share.Check {
-		return
+	if ctx.Err() == nil {
+		take(start, now)
 	}
-	h := &c.m.health
+}
+
+// run runs one check, on the timer's goroutine.
+func (c *checker) run() {
+	s := c.m.group.set
+	var found finding
+	var err error
+	s.look(c.ctx, c.cfg.Timeout, func(ctx context.Context) {
+		found, err = s.probe(ctx, &probed{c.group, c.m.addr, c.at, c.m.Host(), c.body})
+	}, func(start, now time.Time) {
+		if c.share.Check {
+			c.found(found, s.opt.Explain(err), start, now)
+		}
+	})
+}
+
+// found takes the result of a check. The caller holds the Set's lock.
+func (c *checker) found(found finding, err error, start, now time.Time) {
+	s, h := c.m.group.set, &c.m.health
 	h.record(now, now.Sub(start), err)
 	if !found.expires.IsZero() {
 		h.expires = found.expires

@@ -103,10 +103,6 @@ func (p *prober) probe(ctx context.Context, m *probed) (found finding, err error
 // check's own source.
 func (p *prober) dial(ctx context.Context, m *probed) (net.Conn, error) {
 	g, c, to := m.group, m.group.Check, m.addr
-	d := net.Dialer{}
-	if p.control != nil {
-		d.Control = p.control(&g.Dial)
-	}
 	if to.Path == "" {
 		network, ip := "tcp", to.AddrPort
 		if c.Kind == "udp" {
@@ -122,18 +118,9 @@ func (p *prober) dial(ctx context.Context, m *probed) (net.Conn, error) {
 		if c.Source.IsValid() {
 			sources = []netip.Addr{c.Source}
 		}
-		for _, from := range sources {
-			if from.Unmap().Is4() != ip.Addr().Unmap().Is4() {
-				continue
-			}
-			d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
-			if network == "udp" {
-				d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
-			}
-			break
-		}
-		return d.DialContext(ctx, network, ip.String())
+		return p.dialIP(ctx, g, network, ip, sources)
 	}
+	d := p.dialer(g)
 	if c.Kind == "udp" {
 		// The answer needs a destination address. Package net does not let the kernel
 		// choose one (unix(7), autobind).
@@ -141,6 +128,31 @@ func (p *prober) dial(ctx context.Context, m *probed) (net.Conn, error) {
 		return d.DialContext(ctx, "unixgram", to.Path)
 	}
 	return d.DialContext(ctx, "unix", to.Path)
+}
+
+// dialIP connects over TCP or UDP, from the first of the sources that is of the same family.
+func (p *prober) dialIP(ctx context.Context, g *spec.Group, network string, to netip.AddrPort, sources []netip.Addr) (net.Conn, error) {
+	d := p.dialer(g)
+	for _, from := range sources {
+		if from.Unmap().Is4() != to.Addr().Unmap().Is4() {
+			continue
+		}
+		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+		if network == "udp" {
+			d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+		}
+		break
+	}
+	return d.DialContext(ctx, network, to.String())
+}
+
+// dialer returns a dialer with the socket options of a group.
+func (p *prober) dialer(g *spec.Group) net.Dialer {
+	d := net.Dialer{}
+	if p.control != nil {
+		d.Control = p.control(&g.Dial)
+	}
+	return d
 }
 
 // sendExpect takes the steps of a check, one after the other.

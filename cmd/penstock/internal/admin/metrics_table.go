@@ -248,6 +248,18 @@ var metricSets = []anySet{
 	}, metrics: []metric[api.Member]{
 		gauge("penstock_member_certificate_expiry_time_seconds", "Unix time of the end of the certificate that the member has shown in its last health check over TLS. Missing without such checks.", func(m *api.Member) float64 { return unixSeconds(m.Check.CertificateExpires) }),
 	}},
+	&metricSet[api.Member]{labels: []string{"group", "member", "address"}, each: func(s *state, yield func(*api.Member, labelValues)) {
+		for i := range s.groups {
+			g := &s.groups[i]
+			for j := range g.Members {
+				if g.Members[j].Agent != nil {
+					yield(&g.Members[j], labelValues{g.Name, g.Members[j].Name, g.Members[j].Address})
+				}
+			}
+		}
+	}, metrics: []metric[api.Member]{
+		gauge("penstock_member_agent_success", "1 if the member's agent answered when it was last asked, and every word was one that is known; 0 otherwise, while what it has said before still holds. Missing without an agent.", func(m *api.Member) float64 { return boolValue(m.Agent.Error == "") }),
+	}},
 
 	&metricSet[api.Loop]{labels: []string{"loop"}, each: func(s *state, yield func(*api.Loop, labelValues)) {
 		for i := range s.Loops {

@@ -94,6 +94,7 @@ func (s *synthetic) Groups() []api.Group {
 		if i%3 == 1 {
 			m.State, m.Available, m.Why = "down", false, "connection refused"
 			m.Check = &api.Check{Time: epoch, Took: 0.1, Error: "connection refused", Streak: 3, CertificateExpires: epoch.Add(90 * 24 * time.Hour)}
+			m.Agent = &api.Agent{Time: epoch, Says: "75% up", Error: "connection refused"}
 		}
 		if i%3 == 2 {
 			m.State, m.Available, m.Until = "ejected", false, epoch.Add(time.Minute)

@@ -127,6 +127,7 @@ type Member struct {
 	Failures       int64           `json:"failures"`           // failed attempts to connect
 	ConnectSeconds float64         `json:"connect_seconds"`    // total of all successful attempts
 	Check          *Check          `json:"check,omitempty"`
+	Agent          *Agent          `json:"agent,omitempty"`
 	Numbers
 }
 
@@ -150,6 +151,13 @@ type Check struct {
 	Streak int       `json:"streak"` // consecutive checks with this result
 	// CertificateExpires is the end of the certificate that the member has shown last, whether or not it is good; absent without TLS.
 	CertificateExpires time.Time `json:"certificate_expires,omitzero"`
+}
+
+// Agent is what a member's agent has said.
+type Agent struct {
+	Time  time.Time `json:"time,omitzero"`   // of the last answer; absent: none yet
+	Says  string    `json:"says,omitempty"`  // all that it has said and not taken back, in its own words
+	Error string    `json:"error,omitempty"` // of the last time that it was asked
 }
 
 // MemberChange is the body of a PATCH of a member. A field that is nil or empty changes

@@ -367,6 +367,9 @@ func member(m *upstream.MemberSnapshot, n api.Numbers) api.Member {
 	if !m.Checked.IsZero() {
 		out.Check = &api.Check{Time: m.Checked, OK: m.CheckErr == "", Took: m.CheckTook.Seconds(), Error: m.CheckErr, Streak: m.Streak, CertificateExpires: m.Expires}
 	}
+	if !m.AgentAt.IsZero() || m.AgentSays+m.AgentErr != "" {
+		out.Agent = &api.Agent{Time: m.AgentAt, Says: m.AgentSays, Error: m.AgentErr}
+	}
 	return out
 }
 

@@ -269,6 +269,7 @@ func (r *reader) checkGroup(g *spec.Group) {
 		r.warn(r.position(&g.Timeouts.Retries), fault{problem: fmt.Sprintf("shorter than connect: the first attempt to connect alone may take %s", brief(g.Timeouts.Connect))})
 	}
 	r.checkCheck(g)
+	r.checkAgent(g)
 	r.checkRemoved(&g.Down)
 	r.checkRemoved(&g.Up)
 	r.checkGroupTLS(g)
@@ -328,6 +329,22 @@ func (r *reader) checkCheck(g *spec.Group) {
 			at = r.position(&c.Port, g)
 		}
 		r.fail(at, *bad)
+	}
+}
+
+func (r *reader) checkAgent(g *spec.Group) {
+	a := g.Agent
+	if a == nil {
+		return
+	}
+	if a.Timeout > a.Every && r.isSet(&a.Timeout) {
+		r.warn(r.position(&a.Timeout), fault{problem: fmt.Sprintf("longer than every, the %s from one question to the next", brief(a.Every))})
+	}
+	for i := range g.Members {
+		m := &g.Members[i]
+		if (m.To.Kind == spec.Unix || m.To.Kind == spec.Unixgram) && !m.AgentAddress.IsValid() {
+			r.fail(r.position(&m.To, g), fault{problem: "the member " + plain(m.Name) + " is a Unix socket, which has no address at which its agent could be asked", allowed: "agent-address of the member"})
+		}
 	}
 }
 

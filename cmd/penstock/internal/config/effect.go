@@ -135,8 +135,8 @@ func (r *reader) warnGroup(g *spec.Group) {
 	if g.Queue.Size == 0 {
 		r.warnNoEffect("the size of the queue is 0", &g.Queue.Timeout)
 	}
-	if g.Check == nil && g.Eject == nil && g.Panic > 0 && !g.DiscoversIn("xds") {
-		r.warnNoEffect("without check and eject members never go down", &g.Panic)
+	if g.Check == nil && g.Agent == nil && g.Eject == nil && g.Panic > 0 && !g.DiscoversIn("xds") {
+		r.warnNoEffect("without check, agent and eject members never go down", &g.Panic)
 	}
 	for i := range g.Members {
 		m, why := &g.Members[i], ""
@@ -150,10 +150,15 @@ func (r *reader) warnGroup(g *spec.Group) {
 			r.warnNoEffect(why, &m.CheckPort)
 			r.warnNoEffect(why, &m.CheckAddress)
 		}
+		if g.Agent == nil {
+			for _, k := range []any{&m.AgentPort, &m.AgentAddress, &m.AgentSend} {
+				r.warnNoEffect("the group has no agent", k)
+			}
+		}
 	}
 	literal := len(g.Discover) == 0 && !slices.ContainsFunc(g.Members, func(m spec.Member) bool { return isName(m.To) })
-	if g.Check == nil && g.Eject == nil && len(g.Discover) == 0 {
-		r.warnNoEffect("without check and eject members never go down", &g.Down)
+	if g.Check == nil && g.Agent == nil && g.Eject == nil && len(g.Discover) == 0 {
+		r.warnNoEffect("without check, agent and eject members never go down", &g.Down)
 	}
 	if len(g.Members) == 1 && literal && !g.Down.Keeps() {
 		r.warnNoEffect("flows of the only member continue: most of the group is down with it", &g.Down)
@@ -169,6 +174,7 @@ func (r *reader) warnGroup(g *spec.Group) {
 	}
 	if !has(spec.TCP, spec.UDP, spec.Unix, spec.Unixgram) {
 		r.warnNoEffect("built-in members are always up", &g.Check)
+		r.warnNoEffect("built-in members have no agents", &g.Agent)
 	}
 	d := &g.Dial
 	if !has(spec.TCP, spec.UDP) {

@@ -85,6 +85,20 @@ func checkKind(kind, doc string, own ...key[spec.Check]) key[spec.Check] {
 	}}, doc, func(c *spec.Check) *string { return &c.Kind })
 }
 
+// agentKey is not in defaults: agents belong to the members of a group.
+var agentKey = comparedByKey(field("agent", pointer(agentKeys.filled()), "", "Ask an agent of each member for its weight and state, beside the check: docs/running.md, Agents of members.",
+	func(g *spec.Group) **spec.Agent { return &g.Agent }), agentKeys, func(g *spec.Group) *spec.Agent { return g.Agent })
+
+// maxAgentSend bounds what is sent to an agent.
+const maxAgentSend = 1024
+
+var agentKeys = keysOf("agent",
+	required(field("port", whole[uint16](1, 65535), "", "The TCP port of the agents, at the members' addresses.", func(a *spec.Agent) *uint16 { return &a.Port })),
+	field("every", duration(100*time.Millisecond, ""), "2s", "Time from one question to the next, with a random variation of a tenth.", func(a *spec.Agent) *time.Duration { return &a.Every }),
+	field("timeout", duration(time.Millisecond, ""), "2s", "Maximum time of one question.", func(a *spec.Agent) *time.Duration { return &a.Timeout }),
+	field("send", octets(maxAgentSend), "", "What to send first. Default: nothing.", func(a *spec.Agent) *[]byte { return &a.Send }),
+)
+
 func ejectKey[T any](get func(*T) *spec.Group) key[T] {
 	return field("eject", scalarOr(none[spec.Eject](), pointer(ejectKeys.filled())), "", "Eject members whose flows fail to connect. {}: with the default values; none: never, whatever defaults has.",
 		func(t *T) **spec.Eject { return &get(t).Eject })

@@ -464,6 +464,16 @@ var status = scalar("status", "a status such as 204, or a range such as 200-399"
 	return fmt.Sprintf("%d-%d", s[0], s[1])
 })
 
+// octetString is octets, kept in a string.
+func octetString(most int) typ[string] {
+	of := octets(most)
+	return typ[string]{of.shape, func(r *reader, n node, s *string) {
+		var b []byte
+		of.read(r, n, &b)
+		*s = string(b)
+	}, quote}
+}
+
 // octets returns the type of byte strings: a string, or hex: and hexadecimal digits.
 func octets(most int) typ[[]byte] {
 	allowed := fmt.Sprintf("a string, or hex: and pairs of hexadecimal digits; up to %d bytes", most)

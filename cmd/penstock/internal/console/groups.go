@@ -166,6 +166,10 @@ func why(m *api.Member, now time.Time) string {
 		return "for " + age(m.Until.Sub(now).Seconds()) + " more"
 	case m.Check != nil && !m.Check.OK:
 		return m.Check.Error
+	case m.Agent != nil && m.Agent.Error != "":
+		return "agent: " + m.Agent.Error
+	case m.Agent != nil && m.Agent.Says != "":
+		return "its agent says " + m.Agent.Says
 	case m.Health == "degraded":
 		return "its registry says degraded"
 	case m.Backup:

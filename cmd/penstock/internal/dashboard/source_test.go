@@ -387,6 +387,7 @@ func failingHouse() *house {
 		m.State, m.Available, m.Why, m.Flows = "down", false, "connection refused", 0
 		m.Failures = 3_120
 		m.Check = &api.Check{Time: time.Now(), Took: 0.0002, Error: "connect: connection refused", Streak: 41}
+		m.Agent = &api.Agent{Time: time.Now(), Says: "75% up", Error: "connect: connection refused"}
 	}
 	e := &h.groups[2].Members[0]
 	e.State, e.Available, e.Why, e.Until = "ejected", false, "5 of the last 5 flows failed", time.Now().Add(30*time.Second)

@@ -193,6 +193,18 @@ var rows = slices.Concat([]row{
 			}
 		}
 	}},
+	{key: "agent.port", needs: []Kind{Connect}, group: func(a *adder, g *spec.Group) {
+		if g.Agent != nil {
+			a.endpoint(Check, spec.Endpoint{Kind: spec.TCP, Port: g.Agent.Port})
+		}
+	}},
+	{key: "member.agent-port", needs: []Kind{Connect}, group: func(a *adder, g *spec.Group) {
+		for i := range g.Members {
+			if port := g.Members[i].AgentPort; port != 0 && g.Agent != nil {
+				a.endpoint(Check, spec.Endpoint{Kind: spec.TCP, Port: port})
+			}
+		}
+	}},
 	{key: "discover.dns", needs: []Kind{Connect}, group: discovered("", func(d *spec.Discover) bool { return d.Service == "" })},
 	{key: "discover.srv", needs: []Kind{Connect, AnyPort}, group: discovered("", func(d *spec.Discover) bool { return d.Service != "" })},
 	{key: "discover.etcd", needs: []Kind{AnyPort}, group: discovered("etcd", nil)},
@@ -215,6 +227,7 @@ var rows = slices.Concat([]row{
 // harmless are the other keys, by section: they need nothing, and changes take effect at once.
 const harmless = `
 access-log: format mode
+agent: every timeout send
 check: tcp send-expect http postgres mysql udp
 check.http: every every-down jitter timeout rise fall shared method path host statuses body body-matches
 check.mysql: every every-down jitter timeout rise fall shared user
@@ -229,7 +242,7 @@ discover: registry port port-name tags datacenter stale namespace partition peer
 eject: failures for max share
 file: include defaults engine limits log access-log admin reload sandbox drain registries fleet listeners groups
 fleet: registry drain-grace
-group: balance hash members discover zone lookups timeouts retries queue slow-start check eject down up panic proxy-protocol dscp tcp tls
+group: balance hash members discover zone lookups timeouts retries queue slow-start check agent eject down up panic proxy-protocol dscp tcp tls
 group.proxy-protocol: version tlvs forward names tls certificate
 group.timeouts: connect retries
 group.tls: server-name verify min-version alpn starttls
@@ -245,7 +258,7 @@ listener.tls: certificates unknown-names min-version alpn tickets clients handsh
 listener.tls.clients: verify
 log: level flows
 lookups: keep max-members vanish
-member: name weight backup max-flows drained check-address
+member: name weight backup max-flows drained check-address agent-address agent-send
 queue: size timeout
 registry: context tls
 registry.tls: name

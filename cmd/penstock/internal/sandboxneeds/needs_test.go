@@ -78,6 +78,7 @@ var cases = []struct {
 	{"source, mark, interface", echo + "groups: {g: {members: ['tcp://10.0.0.1:9000'], source: 10.0.0.9, mark: 7, interface: eth0, tcp: {mptcp: true}}}",
 		[]string{"binding port 0 (groups.g.source)", "CAP_NET_ADMIN (groups.g.mark)", "CAP_NET_RAW (groups.g.interface)", "Multipath TCP (groups.g.tcp.mptcp)"}},
 	{"source client", echo + "groups: {g: {members: ['tcp://10.0.0.1:9000'], source: client}}", []string{"CAP_NET_ADMIN (groups.g.source)"}},
+	{"agent", echo + "groups: {g: {members: [{to: 'tcp://10.0.0.1:9000', agent-port: 9201}], agent: {port: 9200}}}", []string{"connecting to port 9200 (groups.g.agent.port)", "connecting to port 9201 (groups.g.members)"}},
 	{"discover", echo + "groups: {g: {discover: [{dns: a.example, port: 9000}]}}", []string{"connecting to port 9000 (groups.g.discover.dns)", "connecting to port 53 (names)"}},
 	{"discover SRV", echo + "groups: {g: {discover: [{srv: _web._tcp.example}]}}", []string{"connecting to any port (groups.g.discover.srv)"}},
 	{"registries", echo + `
@@ -103,7 +104,8 @@ groups:
   c: {members: ['tcp://10.0.0.1:443'], check: {http: {port: 9003, source: 10.0.0.9}}}
   d: {members: ['udp://10.0.0.1:53'], check: {udp: {send: x, port: 9004, source: 10.0.0.9}}}
   e: {members: ['tcp://10.0.0.1:443'], check: {postgres: {port: 9005, source: 10.0.0.9, tls: {ca: DIR/e/ca.pem}}}}
-  f: {members: [{to: 'tcp://10.0.0.1:443', check-port: 9007}], check: {mysql: {port: 9006, source: 10.0.0.9, tls: {ca: DIR/f/ca.pem}}}}`,
+  f: {members: [{to: 'tcp://10.0.0.1:443', check-port: 9007}], check: {mysql: {port: 9006, source: 10.0.0.9, tls: {ca: DIR/f/ca.pem}}}}
+  g: {members: [{to: 'tcp://10.0.0.1:443', agent-port: 9009}], agent: {port: 9008}}`,
 		[]string{"connecting to port 9001 (groups.a.check.tcp.port)", "reading DIR/a (groups.a.check.tcp.tls)", "reading DIR/b (groups.b.check.send-expect.tls)", "binding port 0 (groups.c.check.http.source)"}},
 	{"registries that find members", echo + `
 registries: {c: {consul: ['http://127.0.0.1:8500']}, k: {kubernetes: 'https://127.0.0.1:6443'}, x: {xds: ['http://127.0.0.1:18000']}}

@@ -273,6 +273,7 @@ type Group struct {
 	Queue     Queue
 	SlowStart time.Duration // after a member comes up; 0: none
 	Check     *Check        // nil: none
+	Agent     *Agent        // nil: none
 	Eject     *Eject        // nil: none
 	Down      LiveFlows     // of a member that goes down or is ejected
 	Up        LiveFlows     // of backups, when a primary is up again
@@ -321,6 +322,9 @@ type Member struct {
 	Drained      bool       // gets no new flows
 	CheckPort    uint16     // to check instead of its own; 0: as the group's check says
 	CheckAddress netip.Addr // to check instead of its own; zero: its own
+	AgentPort    uint16     // of its agent; 0: as the group's agent says
+	AgentAddress netip.Addr // of its agent; zero: its own
+	AgentSend    string     // to its agent; empty: as the group's agent says
 }
 
 // Discover describes members that are found by DNS, or in a registry. It is comparable.
@@ -399,6 +403,14 @@ type Check struct {
 	BodyRE    string     // of http: a regular expression that the body must match; empty: anything
 	TLS       *ClientTLS // nil: that of the group
 	NoTLS     bool       // no TLS, whatever the group has
+}
+
+// Agent configures how the members' agents are asked: programs that say in a line what is to become of their members.
+type Agent struct {
+	Port    uint16 // a member's own AgentPort takes precedence
+	Every   time.Duration
+	Timeout time.Duration
+	Send    []byte // first; empty: nothing
 }
 
 // An Exchange is a step of a check. A step that sends something waits for an answer: what had come before does not count. One that sends

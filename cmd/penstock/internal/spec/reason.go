@@ -34,7 +34,7 @@ const (
 	ReasonClientRate              // the same of new flows per second
 	ReasonProtocolMismatch        // the client and the member have agreed on different protocols of TLS
 	ReasonQUICInvalid             // its first datagram is of QUIC, and breaks the rules of it
-	ReasonCheckFailed             // of a flow that was ended: the checks of its member fail
+	ReasonCheckFailed             // of a flow that was ended: the checks of its member fail, or its agent says that it is down
 	ReasonUnhealthy               // the same: its registry says that its member is unhealthy
 	ReasonEjected                 // the same: its member is ejected
 	NumReasons

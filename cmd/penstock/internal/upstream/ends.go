@@ -33,7 +33,7 @@ func (m *Member) End() (*End, spec.LiveFlows) {
 
 // memberEnds is guarded by the Set's lock.
 type memberEnds struct {
-	failedSince time.Time // checks fail, its registry says that it is unhealthy, or it is ejected; zero: none of these
+	failedSince time.Time // checks fail, its agent or its registry says that it is down, or it is ejected; zero: none of these
 	downEnd     *End      // of its flows; nil: they go on
 	primaryUp   bool      // it is a primary, and known to be up
 }
@@ -50,7 +50,7 @@ type groupEnds struct {
 func (m *Member) failure() spec.Reason {
 	switch {
 	case m.removed.Load(), m.mode() == Disable:
-	case m.health.effective() == failing:
+	case m.health.effective() == failing, m.agent.says.down():
 		return spec.ReasonCheckFailed
 	case m.reported == Unhealthy:
 		return spec.ReasonUnhealthy
@@ -107,12 +107,16 @@ const leastAtOnce = 10 * time.Second
 
 // atOnce returns how long it takes at most, from the moment when checks begin to fail, until all members are down.
 func (g *Group) atOnce() time.Duration {
+	least := leastAtOnce
+	if a := g.cfg.Agent; a != nil {
+		least = max(least, a.Every+time.Duration(agentJitter/2*float64(a.Every))+a.Timeout)
+	}
 	c := g.cfg.Check
 	if c == nil {
-		return leastAtOnce
+		return least
 	}
 	every := c.Every + time.Duration(c.Jitter/2*float64(c.Every))
-	return max(leastAtOnce, time.Duration(c.Fall)*(every+c.Timeout))
+	return max(least, time.Duration(c.Fall)*(every+c.Timeout))
 }
 
 // keepInPanic keeps the flows of members that failed before their level panics. The caller holds the Set's lock.

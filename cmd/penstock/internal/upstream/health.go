@@ -121,6 +121,13 @@ func (m *Member) updateChecker() {
 	m.health = health{}
 }
 
+// updateChecks starts, stops or changes what is asked of the member and of its agent, according to the configuration and to
+// operators. The caller holds the Set's lock.
+func (m *Member) updateChecks() {
+	m.updateAgent()
+	m.updateChecker()
+}
+
 // start starts the timer, for a random time within the given one.
 func (c *checker) start(first time.Duration) {
 	c.ctx, c.cancel = context.WithCancel(c.m.group.set.ctx)

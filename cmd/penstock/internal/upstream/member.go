@@ -46,6 +46,7 @@ type memberState struct {
 	refreshed      uint64 // the last refresh that found it
 	counted        counted
 	listed         bool // in the last table, and has accepted flows since
+	limitWanted    int  // of open flows, unless its agent says another one; 0: none
 	state          State
 	since          time.Time
 	why            string    // cause of the state
@@ -53,6 +54,7 @@ type memberState struct {
 	missingSteps   int       // of slow start, in the last table
 	health         health
 	checker        *checker
+	agent          agent
 	ejected        bool        // ejected
 	ejectedUntil   time.Time   // end of the last ejection
 	ejectTimer     *time.Timer // ends an ejection
@@ -77,6 +79,7 @@ type memberFacts struct {
 	metadata   string
 	host       string // a name that stands for the address; empty: none
 	checked    checkAt
+	agentAt    agentAt
 }
 
 // Addr returns the address to connect to. The pointer is the same on each call, and the address

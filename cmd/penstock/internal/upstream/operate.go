@@ -28,7 +28,7 @@ func (s *Set) SetMode(group, member string, mode Mode) error {
 	}
 	return s.changeOverride(group, member, func(m *Member, now time.Time) {
 		m.override.mode = mode
-		m.updateChecker()
+		m.updateChecks()
 		m.group.updateState(m, now, "operator: "+mode.String())
 	})
 }

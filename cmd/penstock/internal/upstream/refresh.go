@@ -43,6 +43,7 @@ func (g *Group) configure() {
 		e := entry{memberSpec: memberSpec{settings: settings{weight: m.Weight}, limit: m.MaxFlows}}
 		e.backup, e.ports, e.host = m.Backup, m.To.Ports(), m.To.Host
 		e.checked = checkAt{m.CheckAddress, m.CheckPort}
+		e.agentAt = agentAt{m.AgentAddress, m.AgentPort, m.AgentSend}
 		if m.Drained {
 			e.settings.mode = Drain
 		}
@@ -143,7 +144,7 @@ func (g *Group) refresh(now time.Time, why string, everything bool) {
 			kept++
 			m.refreshed, m.index = g.refreshes, int32(len(members))
 			members = append(members, m)
-			if everything || m.configured != w.settings || m.memberFacts != w.memberFacts || int(m.limit.Load()) != w.limit {
+			if everything || m.configured != w.settings || m.memberFacts != w.memberFacts || m.limitWanted != w.limit {
 				m.set(w)
 				changed = append(changed, m)
 			}
@@ -182,7 +183,7 @@ func (g *Group) refresh(now time.Time, why string, everything bool) {
 	accepted := make([]bool, len(changed))
 	for i, m := range changed {
 		accepted[i] = m.acceptsFlows.Load()
-		m.updateChecker()
+		m.updateChecks()
 		g.count(m, m.currentState())
 	}
 	var gone []*Member
@@ -225,12 +226,9 @@ func (m *Member) set(w *memberSpec) {
 		m.override.mode = AsFile
 	}
 	m.configured, m.memberFacts = w.settings, w.memberFacts
+	m.limitWanted = w.limit
 	m.setHost()
-	if m.limit.Swap(int32(w.limit)) != int32(w.limit) {
-		if t := m.tier.Load(); t != nil {
-			t.released(m, true)
-		}
-	}
+	m.updateLimit()
 }
 
 // remove takes a group out of service. The caller holds the Set's lock.
@@ -269,6 +267,7 @@ func (m *Member) stopTimers() {
 		m.checker.stop()
 		m.checker = nil
 	}
+	m.agent.stop()
 	if m.ejectTimer != nil {
 		m.ejectTimer.Stop()
 	}

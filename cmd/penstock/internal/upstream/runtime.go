@@ -196,7 +196,7 @@ func (s *Set) RestoreMember(group, member string) error {
 	if err == nil {
 		err = s.changeOverride(group, member, func(m *Member, now time.Time) {
 			m.override = settings{}
-			m.updateChecker()
+			m.updateChecks()
 			m.group.updateState(m, now, "operator: "+AsFile.String())
 			m.group.scheduleBuild()
 		})
@@ -287,7 +287,7 @@ func (g *Group) differences() (list []MemberDifference, running []spec.Member) {
 		if (m.discovered || !whole) && m.override != (settings{}) {
 			file := spec.Member{Weight: max(1, m.configured.weight), Drained: m.configured.mode == Drain}
 			now := file
-			now.Weight, now.Drained = m.weight(), m.override.mode == Drain || m.override.mode == Disable
+			now.Weight, now.Drained = cmp.Or(m.override.weight, file.Weight), m.override.mode == Drain || m.override.mode == Disable
 			name := m.name
 			if !whole {
 				name = spec.URL(m.addr, m.ports)

@@ -79,6 +79,8 @@ type SavedMember struct {
 	Streak   int           `json:"streak,omitempty"`
 	Expires  time.Time     `json:"expires,omitzero"` // of the certificate
 
+	Agent string `json:"agent,omitempty"` // what its agent has said, as it says it
+
 	FailedSince time.Time `json:"failed-since,omitzero"` // see memberEnds
 	Ends        string    `json:"ends,omitempty"`        // the reason for which its flows end since then; empty: they go on
 }
@@ -190,7 +192,7 @@ func (m *Member) save() SavedMember {
 		Weight: m.configured.weight, Mode: int(m.configured.mode), OwnWeight: m.override.weight, OwnMode: int(m.override.mode),
 		State: int(m.state), Since: m.since, Why: short(m.why), SlowStartSince: m.slowStartSince,
 		FailuresInARow: int(m.failuresInARow.Load()), EjectionsInARow: int(m.ejectionsInARow.Load()), Ejected: m.ejected, EjectedUntil: m.ejectedUntil,
-		Check: int(h.effective()), Contrary: h.contrary, Checked: h.at, Took: h.took, Err: short(text(h.err)), Streak: h.streak, Expires: h.expires, FailedSince: m.failedSince,
+		Check: int(h.effective()), Contrary: h.contrary, Checked: h.at, Took: h.took, Err: short(text(h.err)), Streak: h.streak, Expires: h.expires, Agent: short(m.agent.says.String()), FailedSince: m.failedSince,
 	}
 	if m.downEnd != nil {
 		out.Ends = m.downEnd.Reason.String()
@@ -342,6 +344,7 @@ func (m *Member) restore(now time.Time) bool {
 	if from.Err != "" {
 		m.health.err = errors.New(from.Err)
 	}
+	m.agent.says, _ = parseAgent(from.Agent)
 	if cfg := m.group.cfg.Eject; cfg != nil && from.Ejected && from.EjectedUntil.After(now) {
 		rest := min(from.EjectedUntil.Sub(now), max(cfg.Max, cfg.For))
 		m.ejected, m.ejectedUntil = true, now.Add(rest)
@@ -376,7 +379,7 @@ func (m *SavedMember) valid() bool {
 	return between(m.Weight, 0, 256) && between(m.OwnWeight, 0, 256) && between(m.Mode, 0, int(Disable)) && between(m.OwnMode, 0, int(Disable)) &&
 		between(m.State, int(Removed), int(Up)) && between(m.FailuresInARow, 0, maxStreak) && between(m.EjectionsInARow, 0, maxStreak) &&
 		between(m.Check, 0, int(failing)) && between(m.Contrary, 0, maxStreak) && between(m.Streak, 0, maxStreak) && m.Took >= 0 && (m.Ends == "" || downReasonNamed(m.Ends) != spec.ReasonNone) &&
-		len(m.Why) <= 4*maxSavedText && len(m.Err) <= 4*maxSavedText
+		len(m.Why) <= 4*maxSavedText && len(m.Err) <= 4*maxSavedText && len(m.Agent) <= 4*maxSavedText
 }
 
 // restore takes over the targets of a watch that were saved. The members are there at once, and the

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,6 +67,8 @@ type Options struct {
 
 	// probe replaces that of prober in tests.
 	probe func(ctx context.Context, g *spec.Group, to relay.Addr) error
+	// ask replaces that of prober in tests.
+	ask func(ctx context.Context, g *spec.Group, to netip.AddrPort, send []byte) (string, error)
 }
 
 // A Set has all groups of a configuration. Its methods are safe for concurrent use.
@@ -78,7 +81,8 @@ type Set struct {
 	wg     sync.WaitGroup
 	jobs   jobQueue
 	probe  func(context.Context, *probed) (finding, error)
-	probes chan struct{} // room for checks that run at the same time
+	ask    func(ctx context.Context, g *spec.Group, to netip.AddrPort, send []byte) (string, error) // an agent; returns its line
+	probes chan struct{}                                                                            // room for checks that run at the same time
 	groups atomic.Pointer[map[string]*Group]
 	tables tables
 	// revision counts the changes of what Save returns.
@@ -109,12 +113,16 @@ func NewSet(opt Options) *Set {
 	if opt.Clients == nil {
 		opt.Clients = certs.NewClients(certs.Options{}, nil)
 	}
-	s := &Set{opt: opt, probe: (&prober{opt.Control, opt.Clients}).probe, probes: make(chan struct{}, maxProbes), watches: make(map[spec.Discover]*watch),
+	p := &prober{opt.Control, opt.Clients}
+	s := &Set{opt: opt, probe: p.probe, ask: p.ask, probes: make(chan struct{}, maxProbes), watches: make(map[spec.Discover]*watch),
 		tables: tablesOf(opt.Counts), lookupRows: make(map[string]*lookupCounts), saved: newSaved(opt.Saved, time.Now()), lastGoodUntil: time.Now().Add(claimTime)}
 	if opt.probe != nil {
 		s.probe = func(ctx context.Context, m *probed) (finding, error) {
 			return finding{}, opt.probe(ctx, m.group, m.addr)
 		}
+	}
+	if opt.ask != nil {
+		s.ask = opt.ask
 	}
 	s.opt.Saved = nil
 	s.groups.Store(new(map[string]*Group))

@@ -57,6 +57,10 @@ type MemberSnapshot struct {
 	CheckErr  string    // empty: it passed
 	Streak    int       // checks in a row with the same result
 	Expires   time.Time // the certificate that the member has shown last; zero: none
+
+	AgentAt   time.Time // when its agent has answered last; zero: never
+	AgentSays string    // all that it has said and not taken back; empty: nothing
+	AgentErr  string    // of the last time that it was asked; empty: it has answered
 }
 
 // A LookupSnapshot describes a lookup at one moment.
@@ -102,6 +106,7 @@ func (m *Member) snapshot() MemberSnapshot {
 		State: m.state, AcceptsFlows: m.acceptsFlows.Load(), Since: m.since, Why: m.why, Until: m.ejectedUntil, Mode: m.override.mode, Discovered: m.discovered, Draining: m.discovered && m.configured.mode == Drain, Health: m.reported,
 		Active: m.Active(), Total: m.counts.load(totalAt), Connects: m.counts.load(connectsAt), ConnectTime: time.Duration(m.counts.load(connectTimeAt)), Failures: m.counts.load(failuresAt), Ejections: m.counts.load(ejectionsAt),
 		Checked: m.health.at, CheckTook: m.health.took, CheckErr: text(m.health.err), Streak: m.health.streak, Expires: m.health.expires,
+		AgentAt: m.agent.at, AgentSays: m.agent.says.String(), AgentErr: text(m.agent.err),
 	}
 }
 

@@ -68,6 +68,9 @@ func (g *Group) settle(m *Member, was bool, now time.Time, why string) {
 	if from := m.state; state != from {
 		if state == Down && m.health.effective() != failing {
 			why = "its registry says " + string(m.reported)
+			if m.agent.says.down() {
+				why = m.agent.says.why()
+			}
 		}
 		m.state, m.since, m.why = state, now, why
 		g.set.touch()
@@ -123,12 +126,16 @@ func (m *Member) accept(takes bool) bool {
 	return true
 }
 
-// mode returns the effective mode.
+// mode returns the effective mode: an operator's, or else what closes most of what the file, or a registry, and the
+// member's agent say. An agent that is ready takes back what it has said itself.
 func (m *Member) mode() Mode {
 	if m.override.mode != AsFile {
 		return m.override.mode
 	}
-	return m.configured.mode
+	if m.agent.says.zero() && m.override.weight == 0 {
+		return max(m.configured.mode, m.agent.says.mode, Drain)
+	}
+	return max(m.configured.mode, m.agent.says.mode)
 }
 
 // currentState returns the member's state, except for slow start.
@@ -141,7 +148,7 @@ func (m *Member) currentState() State {
 		return Disabled
 	case mode == Drain:
 		return Drained
-	case m.health.effective() == failing, m.reported == Unhealthy:
+	case m.health.effective() == failing, m.agent.says.down(), m.reported == Unhealthy:
 		return Down
 	case m.ejected:
 		return Ejected
@@ -151,12 +158,13 @@ func (m *Member) currentState() State {
 	return Up
 }
 
-// weight returns the effective weight.
+// weight returns the effective weight: an operator's, or else the share of the configured one that the member's agent
+// says.
 func (m *Member) weight() int {
 	if m.override.weight != 0 {
 		return m.override.weight
 	}
-	return max(1, m.configured.weight)
+	return m.agent.says.of(max(1, m.configured.weight))
 }
 
 // slowStartSteps is the number of steps in which the weight of a member grows after it came up.

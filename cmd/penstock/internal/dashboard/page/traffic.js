@@ -131,7 +131,7 @@ function panel(g) {
     flows((m) => ({group: node.item.name, member: m.name})),
     {head: 'Connects', cls: 'num', sort: (a, b) => slow(b) - slow(a), fill: (td, m) => two(td, count(m.connects), m.connects ? 'in ' + span(m.connect_seconds / m.connects) : '', 'how many, and how long one took on average')},
     {head: 'Failures', cls: 'num', sort: (a, b) => b.failures - a.failures, fill: (td, m) => text(td, count(m.failures))},
-    {head: 'Check', cls: 'check', fill: (td, m) => check(td, m.check)},
+    {head: 'Check', cls: 'check', fill: (td, m) => check(td, m.check, m.agent)},
     ...moved,
     {head: '', cls: 'act full', make: (td, tr) => td.append(el('button', {type: 'button', onclick: () => changeMember(node.item, tr.item, reload)}, 'Change…')),
       fill: (td, m) => attr(td.firstChild, 'aria-label', 'Change ' + m.name)},
@@ -218,7 +218,8 @@ function reason(m) {
   return [m.why, until || (m.since ? 'since ' + moment(m.since) : '')].filter(Boolean).join(' · ');
 }
 
-function check(td, c) {
-  if (!c) return two(td, '–', '');
-  two(td, c.ok ? 'ok in ' + span(c.took) : c.error || 'failed', (c.streak > 1 ? c.streak + ' in a row, ' : '') + moment(c.time));
+function check(td, c, agent) {
+  const said = !agent ? '' : 'agent: ' + [agent.error, agent.says].filter(Boolean).join('; ');
+  if (!c) return two(td, said || '–', agent?.time ? moment(agent.time) : '');
+  two(td, c.ok ? 'ok in ' + span(c.took) : c.error || 'failed', [(c.streak > 1 ? c.streak + ' in a row, ' : '') + moment(c.time), said].filter(Boolean).join(' · '));
 }

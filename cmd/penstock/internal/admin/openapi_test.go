@@ -189,7 +189,7 @@ func TestTypesAreDescribed(t *testing.T) {
 	d := describe(t)
 	for _, v := range []any{api.Problem{}, api.ConfigError{}, api.Ready{}, api.Status{}, api.Sample{}, api.Numbers{}, api.Loop{}, api.Resources{}, api.Overload{}, api.Sandbox{}, api.SandboxLayer{}, api.OverloadResource{}, api.OverloadAction{}, api.PathCount{},
 		api.ListenerSummary{}, api.GroupSummary{}, api.Drain{}, api.Level{}, api.Events{}, api.Event{}, api.Fleet{}, api.ConfigInfo{}, api.RemoteConfig{}, api.RefusedVersion{}, api.Config{}, api.Diff{}, api.Change{},
-		api.Listeners{}, api.Listener{}, api.Certificate{}, api.Route{}, api.Groups{}, api.Group{}, api.Queue{}, api.Member{}, api.Members{}, api.Check{}, api.MemberChange{},
+		api.Listeners{}, api.Listener{}, api.Certificate{}, api.Route{}, api.Part{}, api.Groups{}, api.Group{}, api.Queue{}, api.Member{}, api.Members{}, api.Check{}, api.MemberChange{},
 		api.Flows{}, api.Flow{}, api.Transfer{}, api.FlowDetail{}, api.TLS{}, api.Identity{}, api.TCPInfo{}, api.Killed{},
 		api.EndedFlows{}, api.EndedFlow{}, api.Histogram{}, api.Latency{}, api.Refusal{},
 		api.Keeper{}, api.StartCount{}, api.WorkerStart{}, api.RestoredFlows{}, api.LostFlows{}, api.Upgrade{}, api.UpgradeStep{}} {

@@ -48,7 +48,8 @@ type Certificate struct {
 // Route is one rule of a listener.
 type Route struct {
 	Name  string   `json:"name"`
-	Group string   `json:"group"`
+	Group string   `json:"group,omitempty"` // where it leads, if that is one group
+	Parts []Part   `json:"parts,omitempty"` // where it leads otherwise
 	From  []string `json:"from,omitempty"`
 	SNI   []string `json:"sni,omitempty"`
 	ALPN  []string `json:"alpn,omitempty"`
@@ -57,6 +58,29 @@ type Route struct {
 	PassTLS     bool     `json:"pass_tls,omitempty"`
 	Default     bool     `json:"default,omitempty"` // no other route matches
 	Numbers
+}
+
+// Part is one of the destinations among which a route splits its clients.
+type Part struct {
+	Name       string `json:"name"`             // of its group, or "refuse"
+	Refuse     bool   `json:"refuse,omitempty"` // its clients are refused
+	Weight     int    `json:"weight"`
+	FileWeight int    `json:"file_weight"` // differs from Weight if operators have changed it
+	Numbers
+}
+
+// Groups returns the names of the groups to which a route leads.
+func (r *Route) Groups() []string {
+	if r.Group != "" {
+		return []string{r.Group}
+	}
+	var names []string
+	for i := range r.Parts {
+		if !r.Parts[i].Refuse {
+			names = append(names, r.Parts[i].Name)
+		}
+	}
+	return names
 }
 
 // Groups is the body of /v1/groups.

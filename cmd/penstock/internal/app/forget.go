@@ -31,7 +31,9 @@ func (d *daemon) forgetGoneMembers() {
 	routes, members := map[leads]bool{}, map[member]bool{}
 	for _, l := range d.active.Load().Listeners {
 		for _, r := range l.AllRoutes() {
-			routes[leads{l.Name, r.Name, r.To.Name}] = true
+			for g := range r.Groups() {
+				routes[leads{l.Name, r.Name, g.Name}] = true
+			}
 		}
 	}
 	for _, g := range d.set.Snapshot() {

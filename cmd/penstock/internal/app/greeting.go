@@ -46,21 +46,23 @@ func (d *daemon) greeting(files []string) string {
 		var to []string
 		seen := map[*spec.Group]bool{}
 		for _, r := range l.AllRoutes() {
-			if seen[r.To] {
-				continue
-			}
-			seen[r.To] = true
-			if len(files) == 0 && len(r.To.Members) > 0 {
-				for _, m := range r.To.Members {
-					to = append(to, m.To.String())
+			for g := range r.Groups() {
+				if seen[g] {
+					continue
 				}
-				continue
+				seen[g] = true
+				if len(files) == 0 && len(g.Members) > 0 {
+					for _, m := range g.Members {
+						to = append(to, m.To.String())
+					}
+					continue
+				}
+				text, n := g.Name, d.set.Group(g.Name).Len()
+				if n != 1 {
+					text += fmt.Sprintf(" (%d members)", n)
+				}
+				to = append(to, text)
 			}
-			text, n := r.To.Name, d.set.Group(r.To.Name).Len()
-			if n != 1 {
-				text += fmt.Sprintf(" (%d members)", n)
-			}
-			to = append(to, text)
 		}
 		const shown = 4
 		if more := len(to) - shown; more > 0 {

@@ -200,7 +200,7 @@ func (d *daemon) memberEndpoint(g *spec.Group, text string) (spec.Endpoint, erro
 	}
 	f := d.active.Load()
 	for _, l := range f.Listeners {
-		if !slices.ContainsFunc(l.AllRoutes(), func(r *spec.Route) bool { return r.To.Name == g.Name }) {
+		if !slices.ContainsFunc(l.AllRoutes(), func(r *spec.Route) bool { return r.LeadsTo(g.Name) }) {
 			continue
 		}
 		kind, fits := "streams", e.Kind.Streams()

@@ -36,9 +36,9 @@ func (c *relayCmd) config() *spec.Config {
 			Connect: time.Duration(c.ConnectTimeout), Idle: c.idleTimeout(), HalfClosed: time.Duration(c.HalfClosedTimeout),
 		},
 		Replies: int(c.Replies), Unreachable: c.Unreachable,
-		To: group,
+		To: spec.Only(group),
 	}
-	l.Default = &spec.Route{Name: "default", To: group, Timeouts: l.Timeouts, Removed: spec.LiveFlows{What: "keep"}}
+	l.Default = &spec.Route{Name: "default", To: l.To, Timeouts: l.Timeouts, Removed: spec.LiveFlows{What: "keep"}}
 	pipes := int(c.Pipes)
 	if c.NoSplice {
 		pipes = -1

@@ -63,9 +63,11 @@ func (d *daemon) setReady(announce bool) {
 	for _, l := range f.Listeners {
 		upstreams, seen := 0, map[*spec.Group]bool{}
 		for _, r := range l.AllRoutes() {
-			if !seen[r.To] {
-				seen[r.To] = true
-				upstreams += d.set.Group(r.To.Name).Len()
+			for g := range r.Groups() {
+				if !seen[g] {
+					seen[g] = true
+					upstreams += d.set.Group(g.Name).Len()
+				}
 			}
 		}
 		d.log.Info("ready", "name", l.Name, "listener", d.listensAt(l), "upstreams", upstreams)

@@ -217,7 +217,7 @@ func (d *snapshot) Listeners() []api.Listener {
 	d.mu.Lock()
 	f, bound := d.active.Load(), d.listening.bound
 	d.mu.Unlock()
-	byRoute := map[hooks.Names]api.Numbers{}
+	byRoute := map[hooks.Names]api.Numbers{} // by group, too, and of all groups together
 	// A flow that moves from one series to another during the reading is counted
 	// in both or in none, but the flows begun in a listener's series only grow.
 	begun := map[string]int64{}
@@ -225,9 +225,11 @@ func (d *snapshot) Listeners() []api.Listener {
 	for i := range points {
 		k := points[i].Key
 		begun[k.Listener] += points[i].Begun
-		n := byRoute[hooks.Names{Listener: k.Listener, Route: k.Route}]
-		addNumbers(&n, &points[i])
-		byRoute[hooks.Names{Listener: k.Listener, Route: k.Route}] = n
+		for _, at := range [...]hooks.Names{{Listener: k.Listener, Route: k.Route, Group: everyGroup}, {Listener: k.Listener, Route: k.Route, Group: k.Group}} {
+			n := byRoute[at]
+			addNumbers(&n, &points[i])
+			byRoute[at] = n
+		}
 	}
 	state := "open"
 	if d.Draining().State == api.StateDraining {
@@ -248,16 +250,20 @@ func (d *snapshot) Listeners() []api.Listener {
 			out.Address, out.State = l.Listen.String(), "closed"
 		}
 		for k, n := range byRoute {
-			if k.Listener == l.Name {
+			if k.Listener == l.Name && k.Group == everyGroup {
 				addTotals(&out.Numbers, &n)
 			}
 		}
 		out.Begun = begun[l.Name]
 		for _, r := range l.AllRoutes() {
-			out.Routes = append(out.Routes, api.Route{
-				Name: r.Name, Group: r.To.Name, From: prefixTexts(r.From), SNI: r.SNI, ALPN: r.ALPN, ClientNames: r.ClientNames, PassTLS: r.PassTLS, Default: r == l.Default,
-				Numbers: byRoute[hooks.Names{Listener: l.Name, Route: r.Name}],
+			to := api.Route{
+				Name: r.Name, From: prefixTexts(r.From), SNI: r.SNI, ALPN: r.ALPN, ClientNames: r.ClientNames, PassTLS: r.PassTLS, Default: r == l.Default,
+				Numbers: byRoute[hooks.Names{Listener: l.Name, Route: r.Name, Group: everyGroup}],
+			}
+			to.Group, to.Parts = partsOf(f.plans[l.Name], r, func(group string) api.Numbers {
+				return byRoute[hooks.Names{Listener: l.Name, Route: r.Name, Group: group}]
 			})
+			out.Routes = append(out.Routes, to)
 		}
 		out.Certificates, out.FailingFiles, out.CertificateFailures = certificatesOf(f.plans[l.Name])
 		list = append(list, out)
@@ -282,6 +288,26 @@ func prefixTexts(ps []netip.Prefix) []string {
 		list = append(list, p.String())
 	}
 	return list
+}
+
+// everyGroup stands for all groups of a route, and for its refused clients. No group can have this name.
+const everyGroup = "(all)"
+
+// partsOf returns where a route leads: a group, or its parts, with the numbers of each, and the weights that they have now.
+func partsOf(plan *hooks.Plan, r *spec.Route, numbers func(group string) api.Numbers) (group string, parts []api.Part) {
+	if len(r.To) == 1 && !r.To[0].Refuse {
+		return r.To[0].Name(), nil
+	}
+	weights := plan.Weights(r)
+	for i := range r.To {
+		p := &r.To[i]
+		group := p.Name()
+		if p.Refuse {
+			group = "" // its flows have none
+		}
+		parts = append(parts, api.Part{Name: p.Name(), Refuse: p.Refuse, Weight: weights[i], FileWeight: p.Weight, Numbers: numbers(group)})
+	}
+	return "", parts
 }
 
 // Groups returns the groups in the order of the file.

@@ -39,17 +39,23 @@ func (r *reader) warnALPN(l *listener) {
 
 // warnOffer reports a route whose clients may have agreed on another protocol than its members are offered.
 func (r *reader) warnOffer(l *listener, route *spec.Route, taken map[string]bool, at *place) {
-	if route.PassTLS || route.To == nil || route.To.TLS == nil || route.To.TLS.ALPN.List == "" {
+	if route.PassTLS {
 		return
 	}
-	offer := route.To.TLS.ALPN
-	for _, p := range l.TLS.ALPN {
-		if !taken[p] && !offer.Has(p) && (len(route.ALPN) == 0 || slices.Contains(route.ALPN, p)) {
+	for g := range route.Groups() {
+		if g.TLS == nil || g.TLS.ALPN.List == "" {
+			continue
+		}
+		offer := g.TLS.ALPN
+		i := slices.IndexFunc(l.TLS.ALPN, func(p string) bool {
+			return !taken[p] && !offer.Has(p) && (len(route.ALPN) == 0 || slices.Contains(route.ALPN, p))
+		})
+		if i >= 0 {
+			p := plain(l.TLS.ALPN[i])
 			r.warn(at, fault{
-				problem: "clients that agree on " + plain(p) + " with the listener are refused if the member chooses what the group " + plain(route.To.Name) + " offers: " + plain(offer.List),
-				allowed: "alpn: client in tls of the group; or a route before, with alpn: " + plain(p),
+				problem: "clients that agree on " + p + " with the listener are refused if the member chooses what the group " + plain(g.Name) + " offers: " + plain(offer.List),
+				allowed: "alpn: client in tls of the group; or a route before, with alpn: " + p,
 			})
-			return
 		}
 	}
 }

@@ -99,13 +99,17 @@ func (r *reader) checkListener(l *listener) {
 	r.checkRate(&l.Limits.Source.Burst, l.Limits.Source.NewFlows)
 	r.checkRate(&l.Limits.Client.Burst, l.Limits.Client.NewFlows)
 	r.checkRemoved(&l.removed)
+	r.checkSplit(l, &l.To, &l.SplitBy)
 	if len(l.Routes) == 0 && !r.isSet(&l.To) && (r.isSet(&l.Listen) || r.isSet(&l.Inherit)) {
 		r.fail(r.position(l), fault{problem: "the listener has neither routes nor to", allowed: "routes, to, or both"})
 	}
 	names := map[string]bool{}
 	for _, route := range l.Routes {
 		r.checkRemoved(&route.Removed)
+		r.checkSplit(l, &route.To, &route.SplitBy)
 		switch {
+		case len(route.To) > 1 && !r.isSet(&route.Name):
+			r.fail(r.position(&route.To, route), fault{problem: "a route with several parts needs a name", allowed: "name together with to"})
 		case route.Name == "":
 		case names[route.Name] && !r.isSet(&route.Name):
 			r.fail(r.position(&route.To, route), fault{problem: "a second route to " + plain(route.Name) + " needs a name: routes are named after their group by default", allowed: "name together with to"})
@@ -155,22 +159,28 @@ func (r *reader) checkKind(l *listener) {
 		if kind == spec.Unixgram {
 			only([]any{&route.SNI, &route.ALPN}, "a ClientHello is not read from the datagrams of a Unix socket", "on stream and UDP listeners only")
 		}
-		r.checkMatches(l, &route.To, route.To)
+		r.checkParts(l, &route.To)
 	}
-	r.checkMatches(l, &l.To, l.To)
+	r.checkParts(l, &l.To)
+}
+
+// checkParts reports groups to which a listener may not lead.
+func (r *reader) checkParts(l *listener, to *[]spec.Part) {
+	for i := range *to {
+		if p := &(*to)[i]; p.Group != nil {
+			r.checkMatches(l, r.position(&p.Group, to), p.Group)
+		}
+	}
 }
 
 // checkMatches reports a stream listener that leads to datagram members, and the reverse.
-func (r *reader) checkMatches(l *listener, ref any, g *spec.Group) {
-	if g == nil {
-		return
-	}
+func (r *reader) checkMatches(l *listener, at *place, g *spec.Group) {
 	bad := func(what, member string) {
 		f := fault{problem: fmt.Sprintf("%s %s takes datagrams, and the listener %s carries streams", what, member, l.Name), allowed: "tcp:, unix:, echo: and discard: behind a stream listener"}
 		if l.Datagrams {
 			f = fault{problem: fmt.Sprintf("%s %s takes streams, and the listener %s carries datagrams", what, member, l.Name), allowed: "udp:, unixgram:, echo: and discard: behind a datagram listener"}
 		}
-		r.fail(r.position(ref), f)
+		r.fail(at, f)
 	}
 	fits := spec.Kind.Streams
 	if l.Datagrams {
@@ -188,7 +198,7 @@ func (r *reader) checkMatches(l *listener, ref any, g *spec.Group) {
 			if ports := l.Listen.Ports(); ports > 1 {
 				listens = fmt.Sprintf("%d ports", ports)
 			}
-			r.fail(r.position(ref), fault{problem: fmt.Sprintf("the member %s has %d ports, and the listener %s has %s", plain(m.Name), n, l.Name, listens), allowed: "as many ports as the listener, or one port"})
+			r.fail(at, fault{problem: fmt.Sprintf("the member %s has %d ports, and the listener %s has %s", plain(m.Name), n, l.Name, listens), allowed: "as many ports as the listener, or one port"})
 			return
 		}
 	}
@@ -198,20 +208,20 @@ func (r *reader) checkMatches(l *listener, ref any, g *spec.Group) {
 			return
 		}
 	}
-	if _, ok := g.HashTLV(); ok && len(l.ProxyFrom) == 0 {
-		r.warn(r.position(ref), fault{problem: "the group " + plain(g.Name) + " hashes a TLV, and the listener " + l.Name + " accepts no PROXY headers: it hashes the client's address"})
+	if _, ok := spec.HashTLV(g.Hash); ok && len(l.ProxyFrom) == 0 {
+		r.warn(at, fault{problem: "the group " + plain(g.Name) + " hashes a TLV, and the listener " + l.Name + " accepts no PROXY headers: it hashes the client's address"})
 	}
 	if g.Hash == "sni" && l.Listen.Kind == spec.Unixgram {
-		r.warn(r.position(ref), fault{problem: "the group " + plain(g.Name) + " hashes the server name, which the datagrams of a Unix socket do not have: it hashes the client's address"})
+		r.warn(at, fault{problem: "the group " + plain(g.Name) + " hashes the server name, which the datagrams of a Unix socket do not have: it hashes the client's address"})
 	}
 	if (g.Dial.ForwardAllTLVs || len(g.Dial.ForwardTLVs) > 0) && len(l.ProxyFrom) == 0 && !l.Datagrams {
-		r.warn(r.position(ref), fault{problem: "the group " + plain(g.Name) + " forwards TLVs, and the listener " + l.Name + " accepts no PROXY headers"})
+		r.warn(at, fault{problem: "the group " + plain(g.Name) + " forwards TLVs, and the listener " + l.Name + " accepts no PROXY headers"})
 	}
 	if l.Datagrams && g.Queue.Size > 0 {
-		r.warn(r.position(ref), fault{problem: "the group " + plain(g.Name) + " has a queue, which has no effect for datagrams"})
+		r.warn(at, fault{problem: "the group " + plain(g.Name) + " has a queue, which has no effect for datagrams"})
 	}
 	if l.Datagrams && g.Dial.Proxy != 0 {
-		r.fail(r.position(ref), fault{problem: "the group " + plain(g.Name) + " sends PROXY headers, which are not supported for datagrams", allowed: "a group without proxy-protocol"})
+		r.fail(at, fault{problem: "the group " + plain(g.Name) + " sends PROXY headers, which are not supported for datagrams", allowed: "a group without proxy-protocol"})
 	}
 }
 

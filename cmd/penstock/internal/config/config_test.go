@@ -76,7 +76,7 @@ func TestDefaults(t *testing.T) {
 		Listeners: []*spec.Listener{{
 			Name: "web", Listen: spec.Endpoint{Kind: spec.TCP, Port: 80},
 			Sniff: spec.Sniff{Max: 64 << 10, Timeout: 5 * time.Second}, Timeouts: timeouts, TCP: socket, Unreachable: "next", TOS: "none",
-			To: group, Default: &spec.Route{Name: "default", To: group, Removed: removed, Timeouts: timeouts},
+			To: spec.Only(group), SplitBy: spec.SplitRandom, Default: &spec.Route{Name: "default", To: spec.Only(group), SplitBy: spec.SplitRandom, Removed: removed, Timeouts: timeouts},
 		}},
 	}
 	want.Written = want.Text

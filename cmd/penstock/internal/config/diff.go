@@ -104,7 +104,7 @@ func (d Diff) Empty() bool {
 // must then end whatever its route says about such flows. The names are those of the old
 // configuration. Loses takes constant time.
 func (d Diff) Loses(listener, route, group, member string) (loses, ends bool) {
-	for _, p := range [...]flowPlace{{listener: listener}, {listener: listener, route: route}, {group: group}, {group: group, member: member}} {
+	for _, p := range [...]flowPlace{{listener: listener}, {listener: listener, route: route}, {listener: listener, route: route, group: group}, {group: group}, {group: group, member: member}} {
 		if must, lost := d.lost[p]; lost {
 			loses, ends = true, ends || must
 		}
@@ -184,8 +184,10 @@ func (d *Diff) listener(a, b *spec.Listener) ListenerDiff {
 			r.Name, r.Live = x.Name, x.Removed.What
 			d.lost[flowPlace{listener: a.Name, route: x.Name}] = false
 		default:
-			if x.To.Name != y.To.Name {
-				d.lost[flowPlace{listener: a.Name, route: x.Name}] = false
+			for g := range x.Groups() {
+				if !y.LeadsTo(g.Name) {
+					d.lost[flowPlace{listener: a.Name, route: x.Name, group: g.Name}] = false
+				}
 			}
 			r.Name = x.Name
 			changes(routeKeys, "", x, y, &r.Changes)

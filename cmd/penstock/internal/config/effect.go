@@ -82,7 +82,7 @@ func (r *reader) warnBuiltIn(l *listener) {
 	}
 	only := true
 	for _, route := range routesOf(&l.Listener) {
-		if g := route.To; g == nil || len(g.Discover) > 0 || slices.ContainsFunc(g.Members, func(m spec.Member) bool { return !m.To.Kind.BuiltIn() }) {
+		if slices.ContainsFunc(route.To, func(p spec.Part) bool { return p.Group == nil || !onlyBuiltIn(p.Group) }) {
 			only = false
 		} else if !l.Datagrams {
 			warn(&route.Timeouts)
@@ -93,19 +93,28 @@ func (r *reader) warnBuiltIn(l *listener) {
 	}
 }
 
+// onlyBuiltIn reports whether a group has only built-in members.
+func onlyBuiltIn(g *spec.Group) bool {
+	return len(g.Discover) == 0 && !slices.ContainsFunc(g.Members, func(m spec.Member) bool { return !m.To.Kind.BuiltIn() })
+}
+
 // warnTOS reports a listener that keeps TOS bytes where no upstream has any.
 func (r *reader) warnTOS(l *listener) {
 	if !l.Datagrams || l.Listen.Kind == spec.Unixgram || l.TOS == "none" {
 		return
 	}
 	for _, route := range routesOf(&l.Listener) {
-		g := route.To
-		if g == nil || slices.ContainsFunc(g.Members, func(m spec.Member) bool { return m.To.Kind == 0 || m.To.Kind == spec.UDP || m.To.Kind == spec.Echo }) ||
-			slices.ContainsFunc(g.Discover, func(d spec.Discover) bool { return d.Network == spec.UDP }) {
+		if slices.ContainsFunc(route.To, func(p spec.Part) bool { return !p.Refuse && (p.Group == nil || hasTOS(p.Group)) }) {
 			return
 		}
 	}
 	r.warnNoEffect("no route leads to UDP members, and Unix sockets have no TOS byte", &l.TOS)
+}
+
+// hasTOS reports whether a group has members whose datagrams have a TOS byte.
+func hasTOS(g *spec.Group) bool {
+	return slices.ContainsFunc(g.Members, func(m spec.Member) bool { return m.To.Kind == 0 || m.To.Kind == spec.UDP || m.To.Kind == spec.Echo }) ||
+		slices.ContainsFunc(g.Discover, func(d spec.Discover) bool { return d.Network == spec.UDP })
 }
 
 // warnClear reports groups that ask for TLS as a protocol does whose clients come in the clear: they
@@ -115,7 +124,10 @@ func (r *reader) warnClear(l *listener) {
 		return
 	}
 	for _, route := range routesOf(&l.Listener) {
-		if g := route.To; g != nil && g.TLS != nil && g.TLS.StartTLS != "" {
+		for g := range route.Groups() {
+			if g.TLS == nil || g.TLS.StartTLS == "" {
+				continue
+			}
 			r.warn(r.position(&route.To, &l.To, l), fault{
 				problem: "the group " + plain(g.Name) + " asks its members for TLS, and clients of the listener " + l.Name + " come in the clear: PostgreSQL's own ask for TLS themselves, which fails, and without it their passwords with SCRAM are refused",
 				allowed: "tls and starttls of the listener too, or a group without tls",

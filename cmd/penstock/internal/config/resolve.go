@@ -36,9 +36,11 @@ func (r *reader) resolve(f *file) *spec.Config {
 		if l.Datagrams && !r.isSet(&l.Timeouts.Idle) && !r.isSet(&base.listener.Timeouts.Idle) {
 			l.Timeouts.Idle = datagramIdle
 		}
-		from := &spec.Route{Removed: l.removed, Timeouts: l.Timeouts, Bandwidth: l.Limits.Bandwidth}
+		l.Timeouts.Connect = base.group.Timeouts.Connect // until the group is known
+		from := &spec.Route{SplitBy: spec.SplitRandom, Removed: l.removed, Timeouts: l.Timeouts, Bandwidth: l.Limits.Bandwidth}
 		for _, route := range l.Routes {
 			routeKeys.fill(r, route, from)
+			route.Timeouts.Connect = l.Timeouts.Connect
 			l.Sniff.TLS = l.Sniff.TLS || len(route.SNI)+len(route.ALPN) > 0
 		}
 		l.Sniff.TLS = l.Sniff.TLS || (l.TLS != nil || l.StartTLS.Protocol != "") && !l.Datagrams
@@ -49,24 +51,18 @@ func (r *reader) resolve(f *file) *spec.Config {
 	}
 	r.references(c, &base.group)
 	for _, l := range f.listeners {
-		l.Timeouts.Connect = base.group.Timeouts.Connect
 		if l.To != nil {
-			l.Default = &spec.Route{Name: defaultRoute, To: l.To, Removed: l.removed, Timeouts: l.Timeouts, Bandwidth: l.Limits.Bandwidth}
-			l.Default.Timeouts.Connect = l.To.Timeouts.Connect
+			l.Default = &spec.Route{Name: defaultRoute, To: l.To, SplitBy: l.SplitBy, Removed: l.removed, Timeouts: l.Timeouts, Bandwidth: l.Limits.Bandwidth}
 		}
 		for _, route := range l.Routes {
-			if route.To == nil {
-				continue
-			}
-			route.Timeouts.Connect = route.To.Timeouts.Connect
-			if !r.isSet(&route.Name) {
-				route.Name = route.To.Name
+			if len(route.To) == 1 && !r.isSet(&route.Name) {
+				route.Name = route.To[0].Name()
 			}
 		}
 	}
 	for _, l := range f.listeners {
 		for _, route := range routesOf(&l.Listener) {
-			if route.To != nil && route.To.Hash == "sni" && l.Listen.Kind != spec.Unixgram {
+			if route.NeedsSNI() && l.Listen.Kind != spec.Unixgram {
 				l.Sniff.TLS = true
 			}
 		}

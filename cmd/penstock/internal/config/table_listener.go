@@ -32,7 +32,8 @@ var listenerKeys = keysOf("listener",
 	field("tos", oneOf("none", "ecn", "copy"), "none", "UDP: what datagrams keep of the TOS byte (IPv6: traffic class) with which they arrive, in both directions. none: nothing; ecn: the marks of congestion (ECN), for QUIC, L4S and RTP; copy: these and the DSCP, so that clients choose it instead of dscp of the group.", func(l *listener) *string { return &l.TOS }),
 	section("removed", removedKeys, "What happens to open flows when a reload removes their route or member.", func(l *listener) *spec.LiveFlows { return &l.removed }),
 	comparedByPart(field("routes", list(pointer(routeKeys.typ)), "", "Routes in order: a client takes the first one that matches.", func(l *listener) *[]*spec.Route { return &l.Routes })),
-	field("to", groupRef, "", "Default route: where clients go that match no other route. A group's name, or the URL of a single upstream. Without it such clients are refused.", func(l *listener) **spec.Group { return &l.To }),
+	field("to", partsType, "", "Default route: where clients go that match no other route. A group's name, or the URL of a single upstream, or a list of parts that share the clients by weight. Without it such clients are refused.", func(l *listener) *[]spec.Part { return &l.To }),
+	splitByKey(func(l *listener) *string { return &l.SplitBy }),
 ).oneOf("listen", "inherit")
 
 // amplificationType is a ratio, or a mapping with it.
@@ -55,13 +56,14 @@ var amplificationType = func() typ[spec.Amplification] {
 }()
 
 var routeKeys = keysOf("route",
-	field("name", nameType, "", "The route's name in logs and metrics. A reload recognizes the route by it. Default: the value of to.", func(r *spec.Route) *string { return &r.Name }),
+	field("name", nameType, "", "The route's name in logs and metrics. A reload recognizes the route by it. Default: the value of to, if that is one group.", func(r *spec.Route) *string { return &r.Name }),
 	field("from", nonEmptyList(prefix), "", "Client addresses that match. If a route has several conditions, all of them must hold.", func(r *spec.Route) *[]netip.Prefix { return &r.From }),
 	field("sni", nonEmptyList(serverName), "", "Server names of a ClientHello, of TLS or on UDP of QUIC, that match. A leading *. matches one or more labels.", func(r *spec.Route) *[]string { return &r.SNI }),
 	field("alpn", nonEmptyList(text("protocol", 255)), "", "Protocols of TLS (ALPN). The route matches a client whose ClientHello offers one of them; where TLS ends at the listener, one with whom the listener has agreed on one of them.", func(r *spec.Route) *[]string { return &r.ALPN }),
 	field("client-names", nonEmptyList(clientName), "", "With tls.clients of the listener: names in a client's certificate that match if it has one of them: a URI such as a SPIFFE ID, a DNS name or common name, an address of mail. A leading *. matches one or more labels of a DNS name, /* at the end of a URI whatever follows.", func(r *spec.Route) *[]string { return &r.ClientNames }),
 	field("tls", choice(func(word string) bool { return word == "pass" }, "terminate", "pass").shown(routeTLSWord), "", "pass: TLS passes through untouched, although the listener terminates it. terminate: it does not, which is the default where the listener has tls.", func(r *spec.Route) *bool { return &r.PassTLS }),
-	required(field("to", groupRef, "", "Where clients go: a group's name, or the URL of a single upstream.", func(r *spec.Route) **spec.Group { return &r.To })),
+	required(field("to", partsType, "", "Where clients go: a group's name, or the URL of a single upstream, or a list of parts that share the clients by weight.", func(r *spec.Route) *[]spec.Part { return &r.To })),
+	splitByKey(func(r *spec.Route) *string { return &r.SplitBy }),
 	section("removed", removedKeys, "What happens to open flows when a reload removes the route or their member. Default: the listener's.", func(r *spec.Route) *spec.LiveFlows { return &r.Removed }),
 	section("timeouts", timeoutKeys, "Timeouts of the route's flows. Default: the listener's.", func(r *spec.Route) *spec.Timeouts { return &r.Timeouts }),
 	field("bandwidth", bandwidth, "", "Maximum bandwidth of one flow in each direction. Default: the listener's.", func(r *spec.Route) *int64 { return &r.Bandwidth }),

@@ -44,8 +44,11 @@ func (r *reader) checkStartTLS(l *listener) {
 	if l.StartTLS.Clear != "refuse" && l.To == nil && !slices.ContainsFunc(l.Routes, routesClear) {
 		r.warn(r.position(&l.StartTLS.Clear, &l.StartTLS), fault{problem: "what is in the clear has no server name, and there is no route for it: it is refused", allowed: "to, or a route without sni, alpn and client-names"})
 	}
-	check := func(g *spec.Group, at *place) {
-		if g != nil && g.TLS != nil {
+	check := func(to []spec.Part, at *place) {
+		for g := range spec.GroupsOf(to) {
+			if g.TLS == nil {
+				continue
+			}
 			r.fail(at, fault{problem: "TLS passes through to " + plain(g.Name) + ", which has tls of its own: there would be TLS within TLS", allowed: "tls of the listener, or a group without tls"})
 		}
 	}

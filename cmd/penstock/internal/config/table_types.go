@@ -129,17 +129,22 @@ const (
 )
 
 // hashType is what a balancer hashes.
-var hashType = texts("hash", "source, 4-tuple, sni, or a TLV such as tlv:0xEA", `^(source|4-tuple|sni|tlv:0x[0-9A-Fa-f]{2})$`, func(s string) (string, *fault) {
-	digits, ok := strings.CutPrefix(s, "tlv:")
-	kind, err := strconv.ParseUint(digits, 0, 8)
-	switch {
-	case ok && err == nil && isTLV(kind):
-		return fmt.Sprintf("tlv:0x%02X", kind), nil
-	case ok:
-		return "", faultf("%s is not the type of a TLV", quote(digits))
-	}
-	if words := []string{"source", "4-tuple", "sni"}; !slices.Contains(words, s) {
-		return "", &fault{problem: "unknown value " + quote(s), near: suggest(s, words)}
-	}
-	return s, nil
-})
+var hashType = hashWord("hash", "source", "4-tuple", "sni")
+
+// hashWord returns the type of what is hashed: one of the words, or a TLV.
+func hashWord(name string, words ...string) typ[string] {
+	return texts(name, strings.Join(words, ", ")+", or a TLV such as tlv:0xEA", `^(`+strings.Join(words, "|")+`|tlv:0x[0-9A-Fa-f]{2})$`, func(s string) (string, *fault) {
+		digits, ok := strings.CutPrefix(s, "tlv:")
+		kind, err := strconv.ParseUint(digits, 0, 8)
+		switch {
+		case ok && err == nil && isTLV(kind):
+			return fmt.Sprintf("tlv:0x%02X", kind), nil
+		case ok:
+			return "", faultf("%s is not the type of a TLV", quote(digits))
+		}
+		if !slices.Contains(words, s) {
+			return "", &fault{problem: "unknown value " + quote(s), near: suggest(s, words)}
+		}
+		return s, nil
+	})
+}

@@ -90,7 +90,7 @@ func (f *EndedFilter) checkNames(ctx context.Context, client *api.Client) error 
 	for _, l := range all.Listeners {
 		listeners = append(listeners, l.Name)
 		for _, r := range l.Routes {
-			routes, groups = append(routes, r.Name), append(groups, r.Group)
+			routes, groups = append(routes, r.Name), append(groups, r.Groups()...)
 		}
 	}
 	for _, g := range used.Groups {

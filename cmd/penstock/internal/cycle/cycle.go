@@ -103,11 +103,13 @@ func (d *Listeners) Find(listeners []*spec.Listener, members func(*spec.Group) [
 	var own []Hop
 	for _, l := range listeners {
 		for _, r := range l.AllRoutes() {
-			for _, a := range members(r.To) {
-				if to := d.listenerOf(a); to != "" {
-					own = append(own, Hop{l.Name, a.Addr})
-					leadsTo[a.Addr] = to
-					next[l.Name] = append(next[l.Name], to)
+			for g := range r.Groups() {
+				for _, a := range members(g) {
+					if to := d.listenerOf(a); to != "" {
+						own = append(own, Hop{l.Name, a.Addr})
+						leadsTo[a.Addr] = to
+						next[l.Name] = append(next[l.Name], to)
+					}
 				}
 			}
 		}

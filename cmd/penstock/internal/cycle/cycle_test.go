@@ -31,7 +31,7 @@ func TestCheckCycles(t *testing.T) {
 		{"tcp://:7003", "eth9", "tcp://127.0.0.1:7003", false},
 	} {
 		g := &spec.Group{Name: "g", Members: []spec.Member{{To: parse(spec.ParseUpstream, c.member)}}}
-		l := []*spec.Listener{{Name: "l", Listen: parse(spec.ParseListener, c.listen), Interface: c.on, Routes: []*spec.Route{{Name: "g", To: g}}}}
+		l := []*spec.Listener{{Name: "l", Listen: parse(spec.ParseListener, c.listen), Interface: c.on, Routes: []*spec.Route{{Name: "g", To: spec.Only(g)}}}}
 		if err := Check(NewListeners(l, ConfiguredAddrs), l); (err != nil) != c.cycle {
 			t.Errorf("%+v: %v", c, err)
 		}

@@ -174,8 +174,12 @@ func (h *Hooks) planNamed(now *Plan, name string) *Plan {
 
 // targetNamed returns the target of a route that leads to a group; nil: there is none.
 func (s *Plan) targetNamed(name, group string) *Target {
-	if r := s.routesByName[name]; r != nil && r.To.Name == group {
-		return s.targets[r]
+	if r := s.routesByName[name]; r != nil {
+		for _, w := range s.choices[r].targets {
+			if w.To != nil && w.To.Name == group {
+				return w
+			}
+		}
 	}
 	return nil
 }
@@ -184,7 +188,8 @@ func (s *Plan) targetNamed(name, group string) *Target {
 func (h *Hooks) goneTarget(e *encodedFlow, t relay.Timeouts) *Target {
 	group := &spec.Group{Name: e.Group}
 	return &Target{
-		Route:    &spec.Route{Name: e.Route, To: group, Removed: e.removed},
+		Route:    &spec.Route{Name: e.Route, To: spec.Only(group), Removed: e.removed},
+		To:       group,
 		group:    h.Groups.RestoreGroup(e.Group),
 		dial:     &relay.DialConfig{},
 		Timeouts: t,

@@ -46,7 +46,7 @@ func TestFlowEncoded(t *testing.T) {
 	target := func(p *State) {
 		group := set.RestoreGroup("a group")
 		p.target.Store(&Target{
-			Route: &spec.Route{Name: "a route", To: &spec.Group{Name: "a group"}}, group: group, removed: encodeRemoved(removed),
+			Route: &spec.Route{Name: "a route"}, To: &spec.Group{Name: "a group"}, group: group, removed: encodeRemoved(removed),
 		})
 		p.member.Store(group.Restore(&p.lease, "a member", member))
 	}

@@ -236,7 +236,12 @@ func (h *Hooks) route(f *relay.Flow, p *State) bool {
 		p.reason = spec.ReasonNoRoute
 		return false
 	}
-	w := s.targets[r]
+	w := s.choices[r].target(f, p)
+	if w.To == nil {
+		p.target.CompareAndSwap(nil, w)
+		p.reason = spec.ReasonSplit
+		return false
+	}
 	again := p.target.Swap(w) != nil
 	f.SetTimeouts(w.Timeouts)
 	f.SetDial(w.dial)
@@ -328,7 +333,7 @@ func (h *Hooks) pick(f *relay.Flow, p *State) (*upstream.Member, spec.Reason) {
 	if w.byLocal {
 		c.Local = p.localOf(f).AddrPort
 	}
-	c.Key = p.hashKey(w)
+	c.Key = p.key(w.hashed)
 	m, reason := w.group.Pick(&p.lease, c)
 	switch {
 	case m != nil || reason != spec.ReasonNone:
@@ -340,23 +345,6 @@ func (h *Hooks) pick(f *relay.Flow, p *State) (*upstream.Member, spec.Reason) {
 		return nil, spec.ReasonNoMember
 	}
 	return w.group.Wait(&p.lease, f.Ref())
-}
-
-// hashKey returns what a group hashes instead of the client's address: the server name, or a TLV of
-// the PROXY header.
-func (p *State) hashKey(w *Target) string {
-	switch {
-	case w.hashSNI:
-		if hello := p.hello.Load(); hello != nil && hello.ServerName != "" {
-			return hello.ServerName
-		}
-		if p.header != nil {
-			return p.header.SNI
-		}
-	case w.hashTLV != 0 && p.header != nil:
-		return p.header.TLV(w.hashTLV)
-	}
-	return ""
 }
 
 // connected is the hook that is called when an attempt to connect has ended.
@@ -387,7 +375,7 @@ func (h *Hooks) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err
 // tlsOf returns the TLS to the members of a target's group; nil: there is none. A reload may have changed it since the
 // flow was routed, and the members with it.
 func (h *Hooks) tlsOf(w *Target) *certs.Client {
-	now, then := w.group.Config().TLS, w.Route.To.TLS
+	now, then := w.group.Config().TLS, w.To.TLS
 	if now == nil || then != nil && *now == *then {
 		return w.tls
 	}

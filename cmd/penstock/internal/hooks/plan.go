@@ -23,23 +23,23 @@ type Plan struct {
 	Gate         *admit.Controller
 	Certs        *certs.Server // nil: TLS is not terminated
 	routes       *route.Table
-	targets      map[*spec.Route]*Target
+	choices      map[*spec.Route]*choice
 	routesByName map[string]*spec.Route
 	starts       starttls.Protocol // how clients agree on TLS; nil: they do not
 	sniffSeries  *account.Series   // counts flows that are being sniffed and have no route yet; nil: no flows are sniffed
 }
 
-// A Target is built from a route: the group that it leads to, and the engine's settings for
+// A Target is built from a route and one of its parts: the group to which it leads, and the engine's settings for
 // its flows.
 type Target struct {
 	Route    *spec.Route
+	To       *spec.Group // nil: the part refuses its clients
 	Timeouts relay.Timeouts
 	group    *upstream.Group
 	dial     *relay.DialConfig
-	proxy    *spec.Dial    // settings of the PROXY header sent to the upstream; nil: none is sent
-	byLocal  bool          // the address that the client connected to is part of the hash
-	hashSNI  bool          // the server name is hashed
-	hashTLV  uint8         // the type of the TLV that is hashed; 0: none
+	proxy    *spec.Dial // settings of the PROXY header sent to the upstream; nil: none is sent
+	byLocal  bool       // the address that the client connected to is part of the hash
+	hashed   hashedKey
 	removed  string        // route.Removed, as flows encode it
 	tls      *certs.Client // TLS to the members; nil: none
 }
@@ -54,30 +54,32 @@ func (s *Plan) needsHello(from netip.Addr) bool {
 
 // NewPlan returns the plan of a listener whose groups are in set.
 func NewPlan(l *spec.Listener, gate *admit.Controller, set *upstream.Set, clients *certs.Clients, counters *account.Counters) *Plan {
-	s := &Plan{Spec: l, Gate: gate, routes: route.New(l), targets: map[*spec.Route]*Target{}, routesByName: map[string]*spec.Route{}}
+	s := &Plan{Spec: l, Gate: gate, routes: route.New(l), choices: map[*spec.Route]*choice{}, routesByName: map[string]*spec.Route{}}
 	s.starts = starttls.ByName(l.StartTLS.Protocol)
 	if l.Sniff.TLS || l.TLS != nil || l.StartTLS.Protocol != "" || len(l.ProxyFrom) > 0 {
 		s.sniffSeries = counters.Series(account.Key{Listener: l.Name})
 	}
 	for _, r := range l.AllRoutes() {
-		s.targets[r] = newTarget(r, l, set, clients)
+		s.choices[r] = newChoice(r, l, set, clients)
 		s.routesByName[r.Name] = r
 	}
 	return s
 }
 
-func newTarget(r *spec.Route, l *spec.Listener, set *upstream.Set, clients *certs.Clients) *Target {
-	g := r.To
+func newTarget(r *spec.Route, g *spec.Group, l *spec.Listener, set *upstream.Set, clients *certs.Clients) *Target {
+	if g == nil {
+		return &Target{Route: r, removed: encodeRemoved(r.Removed)}
+	}
 	w := &Target{
 		Route:    r,
+		To:       g,
 		group:    set.Group(g.Name),
 		dial:     dialConfig(&g.Dial),
 		Timeouts: Timeouts(r.Timeouts),
 		byLocal:  upstream.UsesLocal(g),
-		hashSNI:  g.Hash == "sni",
+		hashed:   hashedKeyOf(g.Hash),
 		removed:  encodeRemoved(r.Removed),
 	}
-	w.hashTLV, _ = g.HashTLV()
 	if g.Timeouts.Connect > 0 {
 		w.Timeouts.Connect = g.Timeouts.Connect
 	}

@@ -112,7 +112,10 @@ type Names struct{ Listener, Route, Group, Member string }
 func (p *State) Names() Names {
 	n := Names{Listener: p.plan.Spec.Name}
 	if w := p.target.Load(); w != nil {
-		n.Route, n.Group = w.Route.Name, w.Route.To.Name
+		n.Route = w.Route.Name
+		if w.To != nil {
+			n.Group = w.To.Name
+		}
 	}
 	if m := p.member.Load(); m != nil {
 		n.Member = m.Name()

@@ -47,11 +47,18 @@ type explanation struct {
 	Listen   string   `json:"listen"`
 	Steps    []string `json:"steps"` // the questions, in order, and their answers
 	Route    string   `json:"route,omitempty"`
-	Group    string   `json:"group,omitempty"`
-	Members  []string `json:"members,omitempty"` // in order of preference, if there is one
-	Choice   string   `json:"choice,omitempty"`  // how a member is chosen
-	Path     string   `json:"path,omitempty"`    // the fastest data path that the flow can have, and what may prevent it
-	Refused  string   `json:"refused,omitempty"` // the reason, if the client is refused
+	destination
+	Parts   []destination `json:"parts,omitempty"`   // where the route leads, if chance decides
+	Refused string        `json:"refused,omitempty"` // the reason, if the client is refused
+}
+
+// A destination says what would happen to a connection in one part of its route.
+type destination struct {
+	Share   string   `json:"share,omitempty"` // of clients, if chance decides
+	Group   string   `json:"group,omitempty"`
+	Members []string `json:"members,omitempty"` // in order of preference, if there is one
+	Choice  string   `json:"choice,omitempty"`  // how a member is chosen
+	Path    string   `json:"path,omitempty"`    // the fastest data path that the flow can have, and what may prevent it
 }
 
 // Run runs the command.
@@ -137,11 +144,51 @@ func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, 
 		e.Refused = spec.ReasonNoRoute.String() + ": " + found.Outcome
 		return e, nil
 	}
-	e.Route, e.Group = found.Route.Name, found.Route.To.Name
-	e.addOffer(l, found.Route, m.Protocol)
-	e.addGroup(found.Route.To, offset, lookup)
-	e.addPath(cfg, l, found.Route)
+	e.Route = found.Route.Name
+	parts := e.addSplit(found.Route, m)
+	for i := range parts {
+		g := parts[i].Group
+		if g == nil {
+			continue
+		}
+		d := destination{Group: g.Name}
+		e.addOffer(l, found.Route, g, m.Protocol)
+		d.addGroup(g, offset, lookup)
+		d.addPath(cfg, l, found.Route, g)
+		if len(parts) == 1 {
+			e.destination = d
+			break
+		}
+		d.Share = route.ShareOf(parts, i)
+		e.Parts = append(e.Parts, d)
+	}
 	return e, nil
+}
+
+// addSplit explains which part of its route a client gets, and returns it, or all parts if chance decides.
+func (e *explanation) addSplit(r *spec.Route, m route.Meta) []spec.Part {
+	parts := r.To
+	if len(parts) > 1 {
+		c := upstream.Client{Addr: netip.AddrPortFrom(m.Client, 0)}
+		what := "the client's address"
+		switch _, tlv := spec.HashTLV(r.SplitBy); {
+		case r.SplitBy == "sni" && m.SNI != "":
+			c.Key, what = m.SNI, "the client's server name"
+		case tlv:
+			what += " if its PROXY header does not have " + r.SplitBy
+		}
+		if r.SplitBy == spec.SplitRandom || c.Key == "" && !m.Client.IsValid() {
+			e.addStep("split: at random: %s", route.SharesOf(parts))
+			return parts
+		}
+		i := route.NewSplit(parts).ByHash(upstream.Hash(r.SplitBy, c))
+		e.addStep("split: by a hash of %s: %s, of %s", what, parts[i].Name(), route.SharesOf(parts))
+		parts = parts[i : i+1]
+	}
+	if len(parts) == 1 && parts[0].Refuse {
+		e.Refused = spec.ReasonSplit.String() + ": the part of the route refuses its clients"
+	}
+	return parts
 }
 
 // lookupTimeout bounds the lookup of one name.
@@ -257,8 +304,8 @@ func (e *explanation) addTLS(l *spec.Listener, routes *route.Table, m *route.Met
 }
 
 // addOffer explains which protocols a member is offered.
-func (e *explanation) addOffer(l *spec.Listener, r *spec.Route, agreed string) {
-	to := r.To.TLS
+func (e *explanation) addOffer(l *spec.Listener, r *spec.Route, g *spec.Group, agreed string) {
+	to := g.TLS
 	if to == nil || l.Datagrams {
 		return
 	}
@@ -277,7 +324,7 @@ func (e *explanation) addOffer(l *spec.Listener, r *spec.Route, agreed string) {
 
 // addGroup lists the members, and says how one is chosen. The client's port has the offset in its
 // range; it is negative if the port is not known.
-func (e *explanation) addGroup(g *spec.Group, offset int, lookup lookupFunc) {
+func (e *destination) addGroup(g *spec.Group, offset int, lookup lookupFunc) {
 	for _, backup := range []bool{false, true} {
 		for _, m := range g.Members {
 			if m.Backup != backup {
@@ -332,14 +379,14 @@ func (e *explanation) addGroup(g *spec.Group, offset int, lookup lookupFunc) {
 }
 
 // addPath names the fastest data path that the flow can have.
-func (e *explanation) addPath(cfg *spec.Config, l *spec.Listener, r *spec.Route) {
+func (e *destination) addPath(cfg *spec.Config, l *spec.Listener, r *spec.Route, g *spec.Group) {
 	builtin := func(m spec.Member) bool { return m.To.Kind.BuiltIn() }
 	switch {
 	case l.TLS != nil && !r.PassTLS:
 		e.Path = "copy: the client's TLS is terminated"
-	case r.To.TLS != nil && !l.Datagrams:
+	case g.TLS != nil && !l.Datagrams:
 		e.Path = "copy: members are connected over TLS"
-	case slices.ContainsFunc(r.To.Members, builtin):
+	case slices.ContainsFunc(g.Members, builtin):
 		e.Path = "copy: the upstream is built in"
 	case l.Datagrams && cfg.Engine.NoGSO:
 		e.Path = "single datagrams: gso is off"
@@ -366,10 +413,24 @@ func (e *explanation) print(w io.Writer) {
 		w.Write(b.Bytes())
 		return
 	}
-	fmt.Fprintf(&b, "route     %s\ngroup     %s, %s\n", e.Route, e.Group, e.Choice)
-	for _, m := range e.Members {
-		fmt.Fprintf(&b, "          %s\n", m)
+	fmt.Fprintf(&b, "route     %s\n", e.Route)
+	if e.Group != "" {
+		e.destination.print(&b)
 	}
-	fmt.Fprintf(&b, "path      %s\n", e.Path)
+	for i := range e.Parts {
+		e.Parts[i].print(&b)
+	}
 	w.Write(b.Bytes())
+}
+
+func (e *destination) print(b *bytes.Buffer) {
+	share := ""
+	if e.Share != "" {
+		share = ", for " + e.Share
+	}
+	fmt.Fprintf(b, "group     %s, %s%s\n", e.Group, e.Choice, share)
+	for _, m := range e.Members {
+		fmt.Fprintf(b, "          %s\n", m)
+	}
+	fmt.Fprintf(b, "path      %s\n", e.Path)
 }

@@ -34,6 +34,8 @@ func TestExplain(t *testing.T) {
 		{file: "database", listener: "postgres", from: "10.0.0.77"},
 		{file: "dns-front", listener: "dns-udp", from: "2001:db8::1"},
 		{file: "tcp-to-unix", listener: "web", from: "198.51.100.1"},
+		{file: "blue-and-green", listener: "web", from: "198.51.100.1"},
+		{file: "blue-and-green", listener: "web", from: "198.51.100.13"},
 	} {
 		cfg, _, err := config.Load(filepath.Join("../../../../docs/examples", c.file+".yaml"), rules.Everywhere...)
 		if err != nil {

@@ -183,7 +183,7 @@ func (t *Table) Find(m Meta) (*spec.Route, bool) {
 
 // Needs reports whether the route or the member of a client depends on its ClientHello: whether a
 // route with names or protocols that may match the client comes before the first that matches
-// anyway, or the group there hashes the server name. If not, the daemon need not wait for a
+// anyway, or the route or a group there hashes the server name. If not, the daemon need not wait for a
 // ClientHello.
 func (t *Table) Needs(from netip.Addr) bool {
 	c := t.client(Meta{Client: from})
@@ -200,7 +200,7 @@ func (t *Table) Needs(from netip.Addr) bool {
 	if best != noRoute {
 		r = t.routes[best]
 	}
-	return r != nil && r.To != nil && r.To.Hash == "sni"
+	return r != nil && r.NeedsSNI()
 }
 
 func (t *Table) client(m Meta) client {

@@ -85,9 +85,11 @@ func reportCycles(c *spec.Config, p *config.Report) {
 				continue
 			}
 			for _, r := range l.AllRoutes() {
-				if slices.ContainsFunc(cycle.LiteralMembers(r.To), func(a cycle.Member) bool { return a.Addr == h.Member }) {
-					p.Fail(cycle.HopError(h, steps), &r.To, &l.To, l)
-					return
+				for g := range r.Groups() {
+					if slices.ContainsFunc(cycle.LiteralMembers(g), func(a cycle.Member) bool { return a.Addr == h.Member }) {
+						p.Fail(cycle.HopError(h, steps), &r.To, &l.To, l)
+						return
+					}
 				}
 			}
 		}

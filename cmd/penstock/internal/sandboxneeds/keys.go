@@ -247,7 +247,7 @@ group.proxy-protocol: version tlvs forward names tls certificate
 group.timeouts: connect retries
 group.tls: server-name verify min-version alpn starttls
 limits: flows new-flows burst
-listener: datagrams backlog allow deny limits proxy-protocol sniff timeouts tcp tls starttls interface amplification replies unreachable tos removed routes to
+listener: datagrams backlog allow deny limits proxy-protocol sniff timeouts tcp tls starttls interface amplification replies unreachable tos removed routes to split-by
 listener.amplification: ratio always
 listener.limits: flows new-flows burst bandwidth source client
 listener.limits.client: flows new-flows burst
@@ -259,12 +259,13 @@ listener.tls.clients: verify
 log: level flows
 lookups: keep max-members vanish
 member: name weight backup max-flows drained check-address agent-address agent-send
+part: group refuse weight
 queue: size timeout
 registry: context tls
 registry.tls: name
 reload: watch
 removed: live-flows after jitter
-route: name from sni alpn client-names tls to removed timeouts bandwidth
+route: name from sni alpn client-names tls to split-by removed timeouts bandwidth
 sniff: max timeout
 tcp: nagle keepalive keepalive-interval keepalive-count user-timeout fast-open congestion recv-buffer send-buffer
 timeouts: first-byte idle half-closed life

@@ -167,8 +167,9 @@ type Listener struct {
 	Unreachable   string // datagrams: what an ICMP error does: next, end, ignore
 	TOS           string // UDP: what datagrams keep of the TOS byte with which they arrive: none, ecn, copy
 
-	Routes []*Route // in order: the first that matches is taken
-	To     *Group   // where a client goes that no route matches; nil: it is refused
+	Routes  []*Route // in order: the first that matches is taken
+	To      []Part   // where a client goes that no route matches; nil: it is refused
+	SplitBy string   // as Route.SplitBy
 	// Default is the route to To, so that every flow has a route; nil if To is.
 	Default *Route
 }
@@ -238,7 +239,8 @@ type Route struct {
 	// of mail, others DNS names or the common name. A leading "*." matches one or more labels, a "/*" at the end whatever follows.
 	ClientNames []string
 	PassTLS     bool // leave TLS to the upstream, where the listener terminates it
-	To          *Group
+	To          []Part
+	SplitBy     string // what chooses one of several parts: SplitRandom or empty, or what is hashed: source, sni, or tlv:0xNN (see HashTLV)
 	Removed     LiveFlows
 	// Timeouts of the route's flows: the listener's, overridden by the route's own.
 	Timeouts  Timeouts
@@ -292,10 +294,10 @@ func (g *Group) DiscoversIn(kind string) bool {
 	return false
 }
 
-// HashTLV returns the type of the TLV of a PROXY header that the group's balancer hashes, and reports
+// HashTLV returns the type of the TLV of a PROXY header in a value of Group.Hash or Route.SplitBy, and reports
 // whether there is one.
-func (g *Group) HashTLV() (kind uint8, ok bool) {
-	digits, ok := strings.CutPrefix(g.Hash, "tlv:")
+func HashTLV(hash string) (kind uint8, ok bool) {
+	digits, ok := strings.CutPrefix(hash, "tlv:")
 	n, err := strconv.ParseUint(digits, 0, 8)
 	return uint8(n), ok && err == nil
 }

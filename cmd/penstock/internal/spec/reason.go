@@ -37,6 +37,7 @@ const (
 	ReasonCheckFailed             // of a flow that was ended: the checks of its member fail, or its agent says that it is down
 	ReasonUnhealthy               // the same: its registry says that its member is unhealthy
 	ReasonEjected                 // the same: its member is ejected
+	ReasonSplit                   // the part of its route that it has got refuses
 	NumReasons
 )
 
@@ -71,6 +72,7 @@ var reasonNames = [NumReasons]string{
 	ReasonCheckFailed:      "check-failed",
 	ReasonUnhealthy:        "unhealthy",
 	ReasonEjected:          "ejected",
+	ReasonSplit:            "split",
 }
 
 // String returns the reason's name, lower-case with hyphens; empty for ReasonNone.

@@ -48,14 +48,14 @@ func newMaglev(c *candidates) balancer {
 	return b
 }
 
-func (b *maglevBalancer) seed(c Client) uint64 { return hash(b.hash, c) }
+func (b *maglevBalancer) seed(c Client) uint64 { return Hash(b.hash, c) }
 
 // UsesLocal reports whether a group needs Client.Local.
 func UsesLocal(g *spec.Group) bool { return spec.BalancerNamed(g.Balance).Hash && g.Hash == "4-tuple" }
 
-// hash is the same in every process, so that relays side by side agree. The port
+// Hash returns the hash of what a value of spec.Group.Hash stands for. It is the same in every process, so that relays side by side agree. The port
 // is left out of "source". Clients without a key are hashed by their source.
-func hash(what string, c Client) uint64 {
+func Hash(what string, c Client) uint64 {
 	if c.Key != "" && what != "source" && what != "4-tuple" {
 		return xxhash.Sum64String(c.Key)
 	}

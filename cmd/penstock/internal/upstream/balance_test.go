@@ -327,21 +327,21 @@ func TestMaglevDisruption(t *testing.T) {
 func TestHash(t *testing.T) {
 	a, b := netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.1:2")
 	mapped := netip.MustParseAddrPort("[::ffff:192.0.2.1]:1")
-	if hash("source", Client{Addr: a, Local: nobody}) != hash("source", Client{Addr: b, Local: a}) || hash("source", Client{Addr: a, Local: nobody}) != hash("source", Client{Addr: mapped, Local: nobody}) {
+	if Hash("source", Client{Addr: a, Local: nobody}) != Hash("source", Client{Addr: b, Local: a}) || Hash("source", Client{Addr: a, Local: nobody}) != Hash("source", Client{Addr: mapped, Local: nobody}) {
 		t.Error("source has more in it than the source")
 	}
 	seen := map[uint64]bool{}
 	for _, p := range [][2]netip.AddrPort{{a, a}, {a, b}, {b, a}, {b, b}} {
-		seen[hash("4-tuple", Client{Addr: p[0], Local: p[1]})] = true
+		seen[Hash("4-tuple", Client{Addr: p[0], Local: p[1]})] = true
 	}
 	if len(seen) != 4 {
 		t.Error("4-tuple leaves something out")
 	}
 	for _, what := range []string{"sni", "tlv:0xEA"} {
-		if hash(what, Client{Addr: a, Key: "x"}) != hash(what, Client{Addr: nobody, Key: "x"}) || hash(what, Client{Addr: a, Key: "x"}) == hash(what, Client{Addr: a, Key: "y"}) {
+		if Hash(what, Client{Addr: a, Key: "x"}) != Hash(what, Client{Addr: nobody, Key: "x"}) || Hash(what, Client{Addr: a, Key: "x"}) == Hash(what, Client{Addr: a, Key: "y"}) {
 			t.Errorf("%s is not hashed by the key alone", what)
 		}
-		if hash(what, Client{Addr: a}) != hash("source", Client{Addr: b}) {
+		if Hash(what, Client{Addr: a}) != Hash("source", Client{Addr: b}) {
 			t.Errorf("%s without a key is not hashed by the source", what)
 		}
 	}

@@ -5,7 +5,7 @@
 import {attr, el, keyed, text} from './dom.js';
 import {filterLink, flowsURL} from './flows.js';
 import {count, rate} from './format.js';
-import {broken, follow, groupHealth, keys, memberHealth, now} from './topology.js';
+import {broken, follow, groupHealth, groupsOf, keys, memberHealth, now} from './topology.js';
 
 // What a column shows at most; the rest is one node that leads to the list. Broken ones come first.
 const most = {listeners: 12, routes: 16, groups: 12, members: 24};
@@ -56,8 +56,9 @@ function show({listeners, groups, rates}) {
   const allRoutes = [];
   const allListeners = listeners.map((l) => {
     const routes = l.routes.map((r) => {
-      const [is] = health.get(r.group) || ['good'];
-      return {key: keys.route(l, r), kind: 'Route', name: r.name, word: conditions(l, r), is, rate: of(keys.route(l, r)), flows: r.flows, from: keys.listener(l), group: r.group,
+      const to = groupsOf(r).map(({group, part}) => ({group, rate: of(part ? keys.part(l, r, part) : keys.route(l, r)), is: (health.get(group) || ['good'])[0]}));
+      const is = ['bad', 'odd'].find((is) => to.some((t) => t.is === is)) || 'good';
+      return {key: keys.route(l, r), kind: 'Route', name: r.name, word: conditions(l, r), is, rate: of(keys.route(l, r)), flows: r.flows, from: keys.listener(l), to,
         filter: {listener: l.name, route: r.name}};
     });
     allRoutes.push(...routes);
@@ -80,7 +81,7 @@ function show({listeners, groups, rates}) {
   }
   edges = [
     ...routeNodes.map((r) => ({from: r.from, to: r.key, rate: r.rate, is: r.is})),
-    ...routeNodes.map((r) => ({from: r.key, to: JSON.stringify(['g', r.group]), rate: r.rate, is: r.is})),
+    ...routeNodes.flatMap((r) => r.to.map((t) => ({from: r.key, to: keys.group({name: t.group}), rate: t.rate, is: t.is}))),
     ...memberNodes.map((m) => ({from: m.from, to: m.key, rate: m.rate, is: m.is === 'idle' ? 'good' : m.is})),
   ];
   const top = Math.max(1, ...[...listenerNodes, ...groupNodes, ...memberNodes].map((n) => n.rate || 0));

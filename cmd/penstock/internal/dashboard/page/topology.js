@@ -17,6 +17,7 @@ export function follow(show) {
 export const keys = {
   listener: (l) => JSON.stringify(['l', l.name]),
   route: (l, r) => JSON.stringify(['r', l.name, r.name]),
+  part: (l, r, p) => JSON.stringify(['r', l.name, r.name, p.name, p.refuse === true]),
   group: (g) => JSON.stringify(['g', g.name]),
   member: (g, m) => JSON.stringify(['m', g.name, m.name, m.address]),
 };
@@ -28,7 +29,10 @@ let reloadListeners;
 export function start(problem) {
   reloadListeners = poll(part('listeners', (l, see) => {
     see(keys.listener(l), l);
-    for (const r of l.routes) see(keys.route(l, r), r);
+    for (const r of l.routes) {
+      see(keys.route(l, r), r);
+      for (const p of r.parts || []) see(keys.part(l, r, p), p);
+    }
   }), (err) => problem('listeners', err));
   reloadGroups = poll(part('groups', (g, see) => {
     see(keys.group(g), g);
@@ -69,6 +73,16 @@ function part(name, visit) {
     now[name] = list;
     for (const show of readers) show(now, name);
   };
+}
+
+// groupsOf are the groups to which a route leads, each with its part if there are several.
+export const groupsOf = (r) => (r.parts ? r.parts.filter((p) => !p.refuse).map((p) => ({group: p.name, part: p})) : [{group: r.group}]);
+
+// destination is where a route leads, in words: a group, or the shares of its parts.
+export function destination(r) {
+  if (!r.parts) return r.group;
+  const all = r.parts.reduce((sum, p) => sum + p.weight, 0);
+  return r.parts.map((p) => `${p.name} ${Math.round((1e6 * p.weight) / all) / 1e4} %`).join(', ');
 }
 
 // A member has a problem if it should take flows and does not. One that an operator has

@@ -5,7 +5,7 @@ import {attr, el, keyed, table, text, two} from './dom.js';
 import {filterLink, flowsURL, suggest} from './flows.js';
 import {bytes, count, exact, moment, span} from './format.js';
 import {quantile, since, total} from './histogram.js';
-import {broken, follow, groupHealth, reload} from './topology.js';
+import {broken, destination, follow, groupHealth, reload} from './topology.js';
 
 const shown = 50; // members of a group, before more are asked for
 const few = 8; // members that need no search
@@ -72,7 +72,7 @@ function listeners(list) {
     listenerTable = table('Listeners and their routes', [
       {head: 'Listener', cls: 'fill', fill: (td, x) => two(td, x.name, x.route ? asked(x) : x.address)},
       {head: 'State', make: listenerState.make, fill: (td, x) => listenerState.fill(td, x.state || '')},
-      {head: 'To', fill: (td, x) => text(td, x.group || x.kind)},
+      {head: 'To', fill: (td, x) => text(td, x.route ? destination(x) : x.kind)},
       flows((x) => (x.route ? {listener: x.listener, route: x.name} : {listener: x.name})), ...numbers, ...moved,
     ]);
     holder.append(listenerTable.node);

@@ -2,9 +2,9 @@ package relay
 
 import "time"
 
-// DefaultDatagramIdle is the default of Timeouts.Idle for datagram flows, which have
+// datagramIdle is the default of Timeouts.Idle for datagram flows, which have
 // no end that could be seen.
-const DefaultDatagramIdle = 60 * time.Second
+const datagramIdle = 60 * time.Second
 
 // DatagramConfig configures the flows of a UDP or Unixgram listener. The zero value is
 // ready to use.

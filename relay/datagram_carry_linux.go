@@ -115,13 +115,13 @@ func (f *datagramFlow) full() bool {
 // not, n more bytes are counted. One message may exceed the share, for it may be
 // longer than a burst: the next ones pay for it.
 func (d *datagrams) exceeds(f *datagramFlow, dir, n int) bool {
-	if f.pace == nil || f.pace.rate == 0 {
+	if f.settings == nil || f.settings.pace.rate == 0 {
 		return false
 	}
-	if f.pace.left(dir, d.loop.Now) == 0 {
+	if f.settings.pace.left(dir, d.loop.Now) == 0 {
 		return true
 	}
-	f.pace.spend(dir, int64(n))
+	f.settings.pace.spend(dir, int64(n))
 	return false
 }
 

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -309,12 +310,18 @@ func TestBuiltinDatagrams(t *testing.T) {
 
 // The steady state of a flow allocates nothing.
 func TestDatagramsDoNotAllocate(t *testing.T) {
-	for _, network := range []string{"udp4", "udp6"} { // net allocates with each Unix datagram
-		t.Run(network, func(t *testing.T) {
+	for _, name := range []string{"udp4", "udp6", "udp4 with prefaces"} { // net allocates with each Unix datagram
+		t.Run(name, func(t *testing.T) {
+			network, _, prefaced := strings.Cut(name, " ")
 			e := plainEngine(t, Config{Loops: 1})
 			s := packetSocket(t, network)
 			up := gramAddr(s.LocalAddr())
-			l, err := e.Listen(gramPlace(t, network), ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return &up }}})
+			l, err := e.Listen(gramPlace(t, network), ListenConfig{Dial: &DialConfig{PrefaceEach: true}, Hooks: Hooks{Upstream: func(f *Flow, _ int) *Addr {
+				if prefaced {
+					f.Preface(make([]byte, 28))
+				}
+				return &up
+			}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -351,10 +358,11 @@ func TestDatagramsDoNotAllocate(t *testing.T) {
 // What is planned leaves as what came: any sequence of messages, of any size
 // and cut, gives the same datagrams in the same order.
 func FuzzOutbox(f *testing.F) {
-	f.Add([]byte{100, 0, 100, 0, 50, 0, 100, 7}, true)
-	f.Add([]byte{0, 0, 0, 0, 255, 255, 255, 1}, false)
-	f.Add([]byte{200, 60, 120, 60, 60, 0}, true)
-	f.Fuzz(func(t *testing.T, data []byte, gso bool) {
+	f.Add([]byte{100, 0, 100, 0, 50, 0, 100, 7}, true, byte(0))
+	f.Add([]byte{0, 0, 0, 0, 255, 255, 255, 1}, false, byte(28))
+	f.Add([]byte{200, 60, 120, 60, 60, 0}, true, byte(28))
+	f.Add([]byte{200, 60, 120, 60, 60, 0}, true, byte(53))
+	f.Fuzz(func(t *testing.T, data []byte, gso bool, front byte) {
 		recv, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		if err != nil {
 			t.Fatal(err)
@@ -377,6 +385,8 @@ func FuzzOutbox(f *testing.F) {
 		}
 		defer e.kernel.Close(fd)
 		s.fd, s.to = int32(fd), &Addr{Network: UDP}
+		p := preface{b: bytes.Repeat([]byte{front}, int(front)), each: front%2 == 0}
+		s.settings = &datagramSettings{preface: preface{b: bytes.Clone(p.b), each: p.each}}
 		d.setRuns(s, up, sys.IPv4, false)
 		var want [][]byte
 		total := 0
@@ -391,6 +401,9 @@ func FuzzOutbox(f *testing.F) {
 			}
 			total += n
 			for one := range segment.All(b, seg) {
+				if p.each || len(want) == 0 {
+					one = append(bytes.Clone(p.b), one...)
+				}
 				want = append(want, one)
 			}
 			d.toUpstream.add(s, b, seg, 0)

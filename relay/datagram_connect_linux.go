@@ -31,9 +31,17 @@ func (d *datagrams) open(f *datagramFlow) (stats.Drop, Cause) {
 func (d *datagrams) connect(f *datagramFlow) Cause {
 	l := d.loop
 	for range attemptsAtOnce {
+		if f.settings != nil {
+			f.settings.preface.b = f.settings.preface.b[:0]
+		}
+		d.choosing = f
 		to := f.cfg.Hooks.Upstream(&f.Flow, int(f.attempts))
+		d.choosing = nil
 		if to == nil {
 			break
+		}
+		if f.prefaced() {
+			f.settings.preface.each = f.dialConfig().PrefaceEach
 		}
 		f.to = to
 		f.attempts++

@@ -33,9 +33,9 @@ func (d *datagrams) end(f *datagramFlow, c Cause, err error) {
 	d.checkEmpty(p)
 	d.ageList(f).remove(f)
 	d.loop.Disarm(f.slot)
-	if f.pace != nil {
-		*f.pace = pace{}
-		d.share.paces.Put(f.pace)
+	if x := f.settings; x != nil {
+		*x = datagramSettings{preface: preface{b: x.preface.b[:0]}}
+		d.share.settings.Put(x)
 	}
 	d.slab.Put(f.slot)
 	d.loopStats.Ended[c]++

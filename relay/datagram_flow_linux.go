@@ -45,12 +45,12 @@ type datagramFlow struct {
 	port              *datagramPort
 	runs              [2]runLimit
 	moved             [2]moved
-	requests, answers int64   // datagrams sent to the present upstream, and received from it
-	held              []byte  // what the upstream's socket has not taken yet, or waits for an upstream; see holdBack and datagramSniff
-	first, last       int16   // its messages in the batch at hand; -1: none
-	pending           int16   // its items in the port's outbox
-	sentRuns          [2]bool // per direction: several datagrams have left as one message
-	pace              *pace   // nil: no bound on its bandwidth
+	requests, answers int64             // datagrams sent to the present upstream, and received from it
+	held              []byte            // what the upstream's socket has not taken yet, or waits for an upstream; see holdBack and datagramSniff
+	first, last       int16             // its messages in the batch at hand; -1: none
+	pending           int16             // its items in the port's outbox
+	sentRuns          [2]bool           // per direction: several datagrams have left as one message
+	settings          *datagramSettings // nil: none
 	newer, older      *datagramFlow
 }
 
@@ -59,6 +59,12 @@ type datagramSniff struct {
 	most  int // bytes that are held, without their headers
 	held  int
 	until time.Duration // by the loop's clock
+}
+
+// datagramSettings is what hooks have set for a flow; few flows have any.
+type datagramSettings struct {
+	pace    pace
+	preface preface
 }
 
 // moved is what one direction has carried.
@@ -70,18 +76,32 @@ type moved struct {
 func (d *datagrams) mayDial(*Flow) bool { return true }
 
 func (d *datagrams) limit(f *Flow) *pace {
-	df := d.of(f)
-	if df.pace == nil {
-		df.pace = d.share.paces.Get()
-	}
-	return df.pace
+	return &d.settingsOf(d.of(f)).pace
 }
 
 func (d *datagrams) rate(f *Flow) int64 {
-	if p := d.of(f).pace; p != nil {
-		return p.rate
+	if x := d.of(f).settings; x != nil {
+		return x.pace.rate
 	}
 	return 0
+}
+
+func (d *datagrams) prefaceOf(f *Flow) *preface {
+	if df := d.of(f); df.prefaced() {
+		return &df.settings.preface
+	}
+	return nil
+}
+
+// prefaced reports whether something is put in front of the flow's next datagram to the upstream.
+func (f *datagramFlow) prefaced() bool { return f.settings != nil && len(f.settings.preface.b) > 0 }
+
+// settingsOf returns a flow's settings, and has it get some first if it has none.
+func (d *datagrams) settingsOf(f *datagramFlow) *datagramSettings {
+	if f.settings == nil {
+		f.settings = d.share.settings.Get()
+	}
+	return f.settings
 }
 
 // upstreamFamily is the family of the socket towards the upstream, as far as a

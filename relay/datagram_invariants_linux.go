@@ -22,7 +22,7 @@ func (d *datagrams) checkInvariants() {
 		}
 		f := d.slab.At(i)
 		if l.Slots.Owner(i) == nil {
-			if f.gen != 0 || f.held != nil || f.port != nil || f.pace != nil || f.newer != nil || f.older != nil || f.reserved != 0 {
+			if f.gen != 0 || f.held != nil || f.port != nil || f.settings != nil || f.newer != nil || f.older != nil || f.reserved != 0 {
 				l.Violated(13, "slot %d is free, and has a datagram flow with sockets %d and %d, %d descriptors", i, f.fd, f.own, f.reserved)
 			}
 			continue

@@ -20,6 +20,7 @@ import (
 const (
 	recordAnswered = 1 << (24 + iota)
 	recordVerified
+	recordPrefaced // the upstream was sent the datagram that has the preface of the record's bytes in front
 )
 
 // settle implements settler.

@@ -43,8 +43,9 @@ type item struct {
 
 // piece is memory to send, cut every seg bytes if seg is not 0.
 type piece struct {
-	b   []byte
-	seg int
+	b     []byte
+	seg   int
+	front bool // it is in front of the datagram that the next piece is; see preface
 }
 
 const outboxPieces = 4 * dgramBatch

@@ -55,6 +55,7 @@ type datagrams struct {
 	undecidedBytes int64                     // that they may hold
 	sniffs         map[uint32]*datagramSniff // of these flows, by slot
 	admitting      *datagramFlow             // for which Hooks.Admit runs
+	choosing       *datagramFlow             // for which Hooks.Upstream runs
 	silent         ages                      // flows that had no answer yet: the next
 	answered       ages                      // those that had one
 	verified       ages                      // and have sent something since; see datagramFlow.verified
@@ -85,7 +86,7 @@ type datagrams struct {
 // datagramShare is what the datagrams of all loops share.
 type datagramShare struct {
 	all       []*datagrams // one per loop
-	paces     pool.Pool[*pace]
+	settings  pool.Pool[*datagramSettings]
 	flows     atomic.Int64
 	maxFlows  int64         // 0: three quarters of the descriptors that the process may have
 	files     *atomic.Int64 // these

@@ -81,6 +81,9 @@ func (d *datagrams) restoreFlow(f *datagramFlow, x *earlierFlow, t *restorer) ho
 		p.rate = m.rate
 		p.start(d.loop.Now, 0)
 	}
+	if len(m.preface.b) > 0 && flags&recordPrefaced == 0 {
+		d.settingsOf(f).preface = m.preface
+	}
 	if flags&recordStale != 0 {
 		return hold.LossHook
 	}

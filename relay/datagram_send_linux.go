@@ -30,6 +30,10 @@ func (o *outbox) add(f *datagramFlow, b []byte, seg int, tos uint8) {
 			return
 		}
 		o.of = f
+		if f.prefaced() {
+			o.addPrefaced(f, b, seg, tos)
+			return
+		}
 	}
 	size := len(b)
 	if seg > 0 {
@@ -50,7 +54,7 @@ func (o *outbox) add(f *datagramFlow, b []byte, seg int, tos uint8) {
 			n = limit.Fit(len(b), seg)
 			o.run.Join(limit, n, seg)
 		}
-		o.pieces = append(o.pieces, piece{b[:n:n], seg})
+		o.pieces = append(o.pieces, piece{b: b[:n:n], seg: seg})
 		o.v.Add(b[:n])
 		it := &o.items[last]
 		it.past++
@@ -82,10 +86,10 @@ func (o *outbox) overflow(f *datagramFlow, gen uint32, b []byte, seg int, tos ui
 // open starts the next message. It reports false if there is no room even after a flush.
 func (o *outbox) open(f *datagramFlow, tos uint8) bool {
 	o.seal()
-	if !o.v.Room(1) {
+	if !o.v.Room(2) { // a datagram, and what may be in front of it
 		gen := f.gen
 		o.flush()
-		if !f.alive(gen) || !o.v.Room(1) || o.port == nil && (f.held != nil || f.builtin()) {
+		if !f.alive(gen) || !o.v.Room(2) || o.port == nil && (f.held != nil || f.builtin()) {
 			return false
 		}
 		if o.port == nil {
@@ -178,7 +182,7 @@ func (o *outbox) flush() {
 				return
 			}
 		default:
-			o.skip(dropOf(e, o.family()))
+			o.skip(o.dropOf(e))
 			tooBig = false
 		}
 	}
@@ -279,9 +283,18 @@ func (o *outbox) sendSingly(why sys.Errno) {
 		fd = int(o.of.fd)
 	}
 	one.SetControlLen(0, len(o.appendHeader(one.Control(0), it)))
+	var front []byte
 	for _, p := range o.pieces[it.first:it.past] {
+		if p.front {
+			front = p.b
+			continue
+		}
 		for b := range segment.All(p.b, it.segment) {
 			one.Replace(b)
+			if front != nil {
+				one.Replace(front)
+				one.Add(b)
+			}
 			o.d.stats.WriteCalls++
 			_, e := kernel.SendBatch(fd, one, 0, 1)
 			if e == sys.EINTR || o.port == nil && (e == sys.EMSGSIZE || isUnreachable(e)) { // an earlier datagram's
@@ -297,7 +310,7 @@ func (o *outbox) sendSingly(why sys.Errno) {
 			case sys.EAGAIN:
 				o.d.drop(it.f, dir, stats.DropFull, len(b), 1)
 			default:
-				o.d.drop(it.f, dir, dropOf(e, o.family()), len(b), 1)
+				o.d.drop(it.f, dir, o.dropOf(e), len(b), 1)
 			}
 		}
 	}
@@ -332,7 +345,9 @@ func (o *outbox) holdRest() {
 	f := o.of
 	for _, it := range o.items[o.at:o.n] {
 		for _, p := range o.pieces[it.first:it.past] {
-			o.overflow(f, f.gen, p.b, p.seg, it.tos)
+			if !p.front { // what is in front of it then, the next plan says
+				o.overflow(f, f.gen, p.b, p.seg, it.tos)
+			}
 		}
 	}
 	o.reset()
@@ -366,6 +381,14 @@ func (o *outbox) unblock() {
 		o.blocked = false
 		o.d.loop.Rewatch(o.port.fd, sys.In, loop.SourceToken(o.port.number))
 	}
+}
+
+// dropOf returns the reason why the item at is dropped, after sending it has failed with e.
+func (o *outbox) dropOf(e sys.Errno) stats.Drop {
+	if it := &o.items[o.at]; e == sys.EMSGSIZE && o.pieces[it.first].front {
+		return stats.DropTooBigWithPreface
+	}
+	return dropOf(e, o.family())
 }
 
 // dropOf returns the reason of a drop, after a send to an address of that family has failed with e.

@@ -7,7 +7,7 @@ func (d *datagrams) deadline(f *datagramFlow) deadline {
 	if f.sniffed { // the hook is asked once more when its time is over, however short Idle is
 		dl = deadline{d.sniffs[f.slot].until, CauseRefused}
 	} else {
-		dl.sooner(f.active, orDefault(f.timeouts.Idle, DefaultDatagramIdle), CauseIdle)
+		dl.sooner(f.active, orDefault(f.timeouts.Idle, datagramIdle), CauseIdle)
 	}
 	dl.sooner(f.start, f.timeouts.Life, CauseLife)
 	return dl

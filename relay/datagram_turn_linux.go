@@ -21,7 +21,7 @@ func (sh *datagramShare) init(cfg *Config, files uint64, now *atomic.Int64) {
 	sh.ownMost = ownMost
 	sh.restTime, sh.restLeast = restTime, restLeast
 	sh.maxResting = max(1, int(min(files/restShare, restMost))/cfg.Loops)
-	sh.paces.New = func() *pace { return new(pace) }
+	sh.settings.New = func() *datagramSettings { return new(datagramSettings) }
 }
 
 // newDatagrams makes the datagrams of a loop, and adds them to the loop and the share.

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -14,8 +15,12 @@ import (
 // What both kinds of flows write into their records. Beside the fixed fields, a record has bytes:
 // those of the engine, as one value of hold.Encoder.Bytes, and then those of the hooks.
 
-// encodingVersion is that of the engine's part of the bytes.
-const encodingVersion = 1
+// The versions of the engine's part of the bytes. The second one has what is put in front of datagrams, and is only written where
+// there is something: a process that knows the first one only cannot go on with such a flow.
+const (
+	encodingVersion         = 1
+	encodingVersionPrefaced = 2
+)
 
 // errEncodedTooMuch is for those who look for the reason why a flow is not kept.
 var errNotEncoded = errors.New("relay: what the hooks encode does not fit")
@@ -28,6 +33,8 @@ const (
 	encodedUpstream
 	encodedTimeouts
 	encodedRate
+	encodedPreface
+	encodedPrefaceEach
 )
 
 // writeRecord writes what both kinds of flows have in common. name and encode are those of a pair
@@ -66,7 +73,13 @@ func (t *tenant) writeBytes(f *Flow, r ledger.Record, encode func(*hold.Encoder)
 	set(encodedUpstream, f.to != nil)
 	set(encodedTimeouts, f.cfg == nil || *f.timeouts != f.cfg.Timeouts)
 	set(encodedRate, rate != 0)
-	e.Uint(encodingVersion)
+	version, front := uint64(encodingVersion), f.owner.prefaceOf(f)
+	if front != nil {
+		version = encodingVersionPrefaced
+		set(encodedPreface, true)
+		set(encodedPrefaceEach, front.each)
+	}
+	e.Uint(version)
 	e.Uint(flags)
 	e.Uint(uint64(f.connect))
 	encodeAddress(e, f.owner.remote(f, sideClient))
@@ -92,6 +105,9 @@ func (t *tenant) writeBytes(f *Flow, r ledger.Record, encode func(*hold.Encoder)
 	}
 	if rate != 0 {
 		e.Uint(uint64(rate))
+	}
+	if front != nil {
+		e.Bytes(front.b)
 	}
 	n := len(e.Encoded())
 	switch {
@@ -235,6 +251,7 @@ type remembered struct {
 	decoder hold.Decoder // for the hooks
 	own     *Timeouts    // nil: those of the listener
 	rate    int64        // see flowOwner
+	preface preface
 }
 
 // readRecord reads what writeRecord has written into f, whose owner, slot and generation are set.
@@ -251,7 +268,7 @@ func (t *tenant) readRecord(f *Flow, r ledger.Record) (m remembered, err error) 
 	m.decoder = *hold.NewDecoder(b)
 	d := &m.decoder
 	d.Share(k)
-	if d.Uint() != encodingVersion {
+	if version := d.Uint(); version != encodingVersion && version != encodingVersionPrefaced {
 		return m, hold.ErrEncoding
 	}
 	flags := d.Uint()
@@ -283,6 +300,9 @@ func (t *tenant) readRecord(f *Flow, r ledger.Record) (m remembered, err error) 
 	}
 	if flags&encodedRate != 0 {
 		m.rate = int64(d.Uint())
+	}
+	if flags&encodedPreface != 0 {
+		m.preface = preface{b: bytes.Clone(d.Bytes()), each: flags&encodedPrefaceEach != 0}
 	}
 	return m, d.Err()
 }

@@ -26,6 +26,8 @@ type flowOwner interface {
 	mayDial(f *Flow) bool
 	// startSniff makes Hooks.Sniff see what f's client sends, at most so many bytes, within this time.
 	startSniff(f *Flow, most int, patience time.Duration) error
+	// addPreface puts b in front of what f's upstream is sent, behind what was added before.
+	addPreface(f *Flow, b []byte) error
 	// limit returns the bound on f's bandwidth, for it to be changed; nil: it is
 	// too late for that.
 	limit(f *Flow) *pace
@@ -35,6 +37,9 @@ type flowOwner interface {
 
 	// rate returns the bound on f's bandwidth in bytes a second; 0: there is none.
 	rate(f *Flow) int64
+
+	// prefaceOf returns what is in front of f's datagrams; nil: nothing.
+	prefaceOf(f *Flow) *preface
 
 	// local returns the address at this host's end of the socket of either side, and
 	// remote the one at the other end.

@@ -54,6 +54,7 @@ type keptOrder struct {
 	Retry     bool          // each attempt is made to Upstream
 	Decoded   int           // flows that Hooks.Decode must have seen before Hooks.Upstream is called
 	Preface   int           // bytes that are sent to the upstream first
+	Each      bool          // they are in front of each datagram
 	Expect    string        // what it must answer
 	Welcome   int           // bytes that are sent to the client once its upstream is connected
 	Reply     string        // to each question mark of a client that is sniffed; anything else is refused
@@ -431,7 +432,7 @@ func serveKept(text string, say func(keptAnswer)) error {
 			return err
 		}
 	}
-	cfg := ListenConfig{Datagram: o.Datagram, Timeouts: o.Timeouts, Socket: o.Socket, Hooks: keptHooks(to, &o, say)}
+	cfg := ListenConfig{Datagram: o.Datagram, Timeouts: o.Timeouts, Socket: o.Socket, Dial: &DialConfig{Socket: o.Socket, PrefaceEach: o.Each}, Hooks: keptHooks(to, &o, say)}
 	var a keptAnswer
 	var listeners []*Listener
 	for _, url := range o.Listen {
@@ -584,6 +585,9 @@ func keptHooks(to *Addr, o *keptOrder, say func(keptAnswer)) Hooks {
 			}
 			if o.Retry {
 				attempt = 0
+			}
+			if o.Preface > 0 && to.Network.Datagrams() {
+				f.Preface(testnet.NewPattern(9).At(0, o.Preface))
 			}
 			switch attempt {
 			case 0:

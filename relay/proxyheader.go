@@ -24,7 +24,7 @@ const (
 //
 //	f.Preface(relay.AppendProxyHeader(nil, 2, f.Client(), f.Local()))
 //
-// in Hooks.Connected. Version 1 is a line of text, and any other number stands for version
+// in Hooks.Connected of a stream, and in Hooks.Upstream of datagrams. Version 1 is a line of text, and any other number stands for version
 // 2. If one address is IPv4 and the other IPv6, both are written as IPv6; zones are left
 // out. Version 1 says UNKNOWN of what is not TCP. If the two are not of one network, or an
 // address is missing, the header says that the connection is the relay's own.

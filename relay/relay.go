@@ -125,7 +125,7 @@ type Timeouts struct {
 	// means 5 seconds.
 	Connect time.Duration
 	// Idle ends a flow when no byte, and no end of a stream, has moved in either
-	// direction for this long. 0 means never for a stream and [DefaultDatagramIdle]
+	// direction for this long. 0 means never for a stream and 60 seconds
 	// for a datagram flow; a negative value means never.
 	Idle time.Duration
 	// HalfClosed ends a flow when one side has ended and the other has moved no byte
@@ -224,6 +224,9 @@ type DialConfig struct {
 	// FromClient connects from the address that [Flow.Client] returns, with a port
 	// that the kernel chooses. It implies Socket.Transparent.
 	FromClient bool
+	// PrefaceEach puts what [Flow.Preface] has added in front of each datagram of a
+	// datagram flow, instead of the first one only.
+	PrefaceEach bool
 }
 
 // PairConfig configures the flow of a pair of connections given to [Engine.Relay].
@@ -295,13 +298,13 @@ type Hooks struct {
 	// stream there is a pause of 64 ms to a second, in which the flow ends with
 	// [CauseClientGone] if its client ends its side. After 32 attempts the flow ends
 	// with [CauseNoUpstream]; a datagram flow does so after eight attempts that failed
-	// at once.
+	// at once. Of a datagram flow, Upstream may call [Flow.Preface].
 	Upstream func(f *Flow, attempt int) *Addr
 
 	// Connected, if not nil, is called after each attempt to connect; a built-in upstream
 	// of a stream needs none. The error is nil,
-	// the system call's error, or os.ErrDeadlineExceeded. If it is nil, Connected may
-	// call [Flow.Preface]. The upstream of a datagram flow counts as connected when its
+	// the system call's error, or os.ErrDeadlineExceeded. If it is nil, Connected of a
+	// stream may call [Flow.Preface]. The upstream of a datagram flow counts as connected when its
 	// first answer arrives; took is then [Record.FirstByte].
 	Connected func(f *Flow, to *Addr, took time.Duration, err error)
 

@@ -60,7 +60,7 @@ func newRig(t *testing.T, cfg Config) *rig {
 // checkPools finds what flows have not given back.
 func (r *rig) checkPools() {
 	for name, x := range map[string]pool.Stats{
-		"early states": r.e.streams.early.Stats(), "adoptions": r.e.streams.adoptions.Stats(), "paces": r.e.datagrams.paces.Stats(),
+		"early states": r.e.streams.early.Stats(), "adoptions": r.e.streams.adoptions.Stats(), "settings": r.e.datagrams.settings.Stats(),
 	} {
 		if x.Gets != x.Puts {
 			r.t.Errorf("%s: %d taken, %d given back", name, x.Gets, x.Puts)

@@ -127,7 +127,7 @@ func TestStages(t *testing.T) {
 
 	hooks.Sniff = func(*Flow, []byte, bool) (int, SniffNext) { return 0, SniffRefuse }
 	hooks.Admit = func(f *Flow) Cause {
-		want("Admit of a datagram flow", f, nil, errors.ErrUnsupported, errors.ErrUnsupported, nil, nil)
+		want("Admit of a datagram flow", f, nil, errors.ErrUnsupported, ErrStage, nil, nil)
 		return CauseRefused
 	}
 	hooks.Done = r.done

@@ -18,6 +18,9 @@ func (s *streams) rate(f *Flow) int64 {
 	return 0
 }
 
+// prefaceOf is for datagrams: what streams send first is sent before they are kept, or lost.
+func (s *streams) prefaceOf(*Flow) *preface { return nil }
+
 // paced is the budget of a turn for a flow with a bound on its bandwidth.
 func (s *streams) paced(f *streamFlow, h int) int {
 	s.env.Hard = true

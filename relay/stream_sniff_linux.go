@@ -1,15 +1,9 @@
 package relay
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
-)
-
-var (
-	errNoPreface = fmt.Errorf("relay: Preface of a datagram flow: %w", errors.ErrUnsupported)
 )
 
 func (s *streams) startSniff(f *Flow, most int, patience time.Duration) error {
@@ -99,24 +93,16 @@ func (s *streams) show(f *streamFlow, over bool) {
 	}
 }
 
-// Preface, called in Hooks.Connected of a stream that is connected, sends b to the
-// upstream before anything from the client; b may be a PROXY header, for instance.
-// Further calls add to it. Preface copies b. The record does not count these bytes, and
-// a built-in upstream does not receive them.
-//
-// Preface returns [ErrStage] in another hook and after a failed attempt, and
-// [errors.ErrUnsupported] for a datagram flow.
-func (f *Flow) Preface(b []byte) error {
-	s, ok := f.owner.(*streams)
-	switch {
-	case !ok:
-		return errNoPreface
-	case !s.of(f).connected():
-		return s.of(f).stage("Preface", connectedOnly)
-	case len(b) == 0:
+// addPreface puts b in front of what the upstream is sent first, behind what was added before.
+func (s *streams) addPreface(fl *Flow, b []byte) error {
+	f := s.of(fl)
+	if !f.connected() {
+		return f.stage("Preface", connectedOnly)
+	}
+	if len(b) == 0 {
 		return nil
 	}
-	x := s.earlyOf(s.of(f))
+	x := s.earlyOf(f)
 	n := len(x.held)
 	s.resize(x, n+len(b))
 	x.held = x.held[:n+len(b)]

@@ -51,7 +51,7 @@ var relayRooms = map[string][]relayRoom{
 		{"restore", []string{"restore"}},
 		{"approach", []string{"accept", "close", "listen", "own", "stray"}}, // datagrams of clients, and who is new
 		// A flow is connected here, too: when an upstream is unreachable, it goes to the next one in the middle of a send.
-		{"carry", []string{"backlog", "carry", "connect", "end", "evict", "info", "memory", "overload", "reply", "rest", "send", "sniff", "timeouts"}},
+		{"carry", []string{"backlog", "carry", "connect", "end", "evict", "info", "memory", "overload", "preface", "reply", "rest", "send", "sniff", "timeouts"}},
 		{"note", []string{"note"}},
 		{"flow", []string{"ages", "answers", "flow", "outbox", "owner", "port", "runs", "tos"}},
 	},

@@ -44,6 +44,7 @@ type Header struct {
 	Version    int  // 1 or 2
 	Local      bool // the sender's own connection, or unknown: no addresses and TLVs
 	Unix       bool // paths, which may be empty, instead of addresses
+	Datagrams  bool // the client sends datagrams; if not, it has a connection
 	Client, To netip.AddrPort
 	ClientPath string
 	ToPath     string
@@ -238,12 +239,16 @@ func sunPath(b []byte) string {
 func (h *Header) Append(dst []byte) ([]byte, error) {
 	begin := len(dst)
 	var client, to relay.Addr
+	unix, ip := relay.Unix, relay.TCP
+	if h.Datagrams {
+		unix, ip = relay.Unixgram, relay.UDP
+	}
 	switch {
 	case h.Local:
 	case h.Unix:
-		client, to = relay.Addr{Network: relay.Unix, Path: h.ClientPath}, relay.Addr{Network: relay.Unix, Path: h.ToPath}
+		client, to = relay.Addr{Network: unix, Path: h.ClientPath}, relay.Addr{Network: unix, Path: h.ToPath}
 	default:
-		client, to = relay.Addr{Network: relay.TCP, AddrPort: h.Client}, relay.Addr{Network: relay.TCP, AddrPort: h.To}
+		client, to = relay.Addr{Network: ip, AddrPort: h.Client}, relay.Addr{Network: ip, AddrPort: h.To}
 	}
 	dst = relay.AppendProxyHeader(dst, h.Version, client, to)
 	if h.Version == 1 || proxyproto.ProtocolVersionAndCommand(dst[begin+12]) == proxyproto.LOCAL {

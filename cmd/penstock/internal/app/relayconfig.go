@@ -3,8 +3,8 @@ package app
 import (
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
-	"github.com/penstock/penstock/relay"
 )
 
 // config returns the command line of penstock relay as a configuration of one
@@ -65,8 +65,8 @@ func (c *relayCmd) config() *spec.Config {
 // retriesOfNames is how many more members are tried when a name has several addresses.
 const retriesOfNames = 15
 
-// idleTimeout returns the idle timeout. By default it is none for streams, and the engine's
-// default for datagrams.
+// idleTimeout returns the idle timeout. By default it is none for streams, and that of
+// a configuration for datagrams.
 func (c *relayCmd) idleTimeout() time.Duration {
 	switch {
 	case c.IdleTimeout != nil:
@@ -74,5 +74,5 @@ func (c *relayCmd) idleTimeout() time.Duration {
 	case c.Listen.Kind.Streams():
 		return 0
 	}
-	return relay.DefaultDatagramIdle
+	return config.DatagramIdle
 }

@@ -214,14 +214,17 @@ func (r *reader) checkMatches(l *listener, at *place, g *spec.Group) {
 	if g.Hash == "sni" && l.Listen.Kind == spec.Unixgram {
 		r.warn(at, fault{problem: "the group " + plain(g.Name) + " hashes the server name, which the datagrams of a Unix socket do not have: it hashes the client's address"})
 	}
-	if (g.Dial.ForwardAllTLVs || len(g.Dial.ForwardTLVs) > 0) && len(l.ProxyFrom) == 0 && !l.Datagrams {
+	if (g.Dial.ForwardAllTLVs || len(g.Dial.ForwardTLVs) > 0) && len(l.ProxyFrom) == 0 {
 		r.warn(at, fault{problem: "the group " + plain(g.Name) + " forwards TLVs, and the listener " + l.Name + " accepts no PROXY headers"})
 	}
 	if l.Datagrams && g.Queue.Size > 0 {
 		r.warn(at, fault{problem: "the group " + plain(g.Name) + " has a queue, which has no effect for datagrams"})
 	}
-	if l.Datagrams && g.Dial.Proxy != 0 {
-		r.fail(at, fault{problem: "the group " + plain(g.Name) + " sends PROXY headers, which are not supported for datagrams", allowed: "a group without proxy-protocol"})
+	if l.Datagrams && g.Dial.Proxy == 1 {
+		r.fail(at, fault{problem: "the group " + plain(g.Name) + " sends PROXY headers of version 1, which is for streams", allowed: "proxy-protocol: v2"})
+	}
+	if !l.Datagrams && g.Dial.ProxyFirst {
+		r.warn(at, fault{problem: "datagrams of proxy-protocol of the group " + plain(g.Name) + " has no effect: the listener " + l.Name + " has streams"})
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// datagramIdle is the default idle timeout of datagram flows, which have no other end.
-const datagramIdle = 60 * time.Second
+// DatagramIdle is the default idle timeout of datagram flows, which have no other end.
+const DatagramIdle = 60 * time.Second
 
 // envoyPanic is the default of panic where members are found in xDS: Envoy's healthy_panic_threshold.
 const envoyPanic = 0.5
@@ -34,7 +34,7 @@ func (r *reader) resolve(f *file) *spec.Config {
 			l.Datagrams = l.Listen.Kind.Datagrams()
 		}
 		if l.Datagrams && !r.isSet(&l.Timeouts.Idle) && !r.isSet(&base.listener.Timeouts.Idle) {
-			l.Timeouts.Idle = datagramIdle
+			l.Timeouts.Idle = DatagramIdle
 		}
 		l.Timeouts.Connect = base.group.Timeouts.Connect // until the group is known
 		from := &spec.Route{SplitBy: spec.SplitRandom, Removed: l.removed, Timeouts: l.Timeouts, Bandwidth: l.Limits.Bandwidth}

@@ -20,6 +20,7 @@ var proxyOut = scalarOr(
 	typ[spec.Dial]{proxyVersion.shape, func(r *reader, n node, d *spec.Dial) { proxyVersion.read(r, n, &d.Proxy) }, nil},
 	keysOf("group.proxy-protocol",
 		required(field("version", whole[int](1, 2), "", "Version of the header.", func(d *spec.Dial) *int { return &d.Proxy })),
+		field("datagrams", choice(func(word string) bool { return word == "first" }, "each", "first"), "each", "Version 2, behind a UDP listener: which datagrams of a flow begin with the header: each, as DNS servers and most others expect, or the first.", func(d *spec.Dial) *bool { return &d.ProxyFirst }),
 		field("tlvs", tlvs, "", "Version 2: TLVs to add, by type.", func(d *spec.Dial) *[]spec.TLV { return &d.ProxyTLVs }),
 		compositeField("forward", forwardType, "Version 2: TLVs to pass on from the PROXY header of the client, by type (0x01 is ALPN, 0x02 the server name); all: all of them. tlvs and names take precedence.", func(d *spec.Dial) *[]uint8 { return &d.ForwardTLVs }),
 		field("names", boolean(true), "false", "Version 2: add the server name and ALPN protocol of a TLS client.", func(d *spec.Dial) *bool { return &d.ProxySNI }),

@@ -305,6 +305,9 @@ func (h *Hooks) upstream(f *relay.Flow, attempt int) *relay.Addr {
 		p.member.Store(m)
 		p.moveTo(h.series(p), Moved(&up), Moved(&down))
 		p.connected = p.plan.Spec.Datagrams || m.Addr().Network.BuiltIn() // connected tells of no more than an answer
+		if w := p.target.Load(); w.proxy != nil && p.plan.Spec.Datagrams {
+			f.Preface(proxyHeader(f, p, w.proxy))
+		}
 		return m.AddrAt(portOffset(f, p))
 	case reason == spec.ReasonNone:
 		p.moveTo(h.series(p), Moved(&up), Moved(&down))
@@ -351,7 +354,7 @@ func (h *Hooks) pick(f *relay.Flow, p *State) (*upstream.Member, spec.Reason) {
 func (h *Hooks) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err error) {
 	p, w := stateOf(f), stateOf(f).target.Load()
 	err = h.explainConnect(err, to)
-	if err == nil && w.proxy != nil {
+	if err == nil && w.proxy != nil && !p.plan.Spec.Datagrams {
 		f.Preface(proxyHeader(f, p, w.proxy))
 	}
 	tls := h.tlsOf(w)

@@ -86,7 +86,7 @@ func newTarget(r *spec.Route, g *spec.Group, l *spec.Listener, set *upstream.Set
 	if g.Queue.Timeout > 0 {
 		w.Timeouts.Queue = g.Queue.Timeout
 	}
-	if g.Dial.Proxy != 0 && !l.Datagrams {
+	if g.Dial.Proxy != 0 {
 		w.proxy = &g.Dial
 	}
 	if g.TLS != nil {
@@ -116,7 +116,7 @@ func Timeouts(t spec.Timeouts) relay.Timeouts {
 func dialConfig(d *spec.Dial) *relay.DialConfig {
 	o := SocketOptions(d.TCP)
 	o.Interface, o.Mark, o.DSCP = d.Interface, d.Mark, d.DSCP
-	return &relay.DialConfig{Socket: o, Source: d.Source, FromClient: d.Transparent}
+	return &relay.DialConfig{Socket: o, Source: d.Source, FromClient: d.Transparent, PrefaceEach: !d.ProxyFirst}
 }
 
 // SocketOptions returns the engine's settings of a socket.

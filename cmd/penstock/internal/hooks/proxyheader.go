@@ -9,7 +9,7 @@ import (
 // proxyHeader returns the PROXY header that tells the upstream who the client is and where it
 // connected to: from the header received, or else from the sockets.
 func proxyHeader(f *relay.Flow, p *State, to *spec.Dial) []byte {
-	header := admit.Header{Version: to.Proxy, TLVs: to.ProxyTLVs}
+	header := admit.Header{Version: to.Proxy, Datagrams: p.plan.Spec.Datagrams, TLVs: to.ProxyTLVs}
 	if p.header != nil {
 		header.Forward(p.header, to)
 	}
@@ -17,7 +17,7 @@ func proxyHeader(f *relay.Flow, p *State, to *spec.Dial) []byte {
 	case p.header != nil && !p.header.Local:
 		header.Unix, header.Client, header.To = p.header.Unix, p.header.Client, p.header.To
 		header.ClientPath, header.ToPath = p.header.ClientPath, p.header.ToPath
-	case c.Network == relay.Unix:
+	case c.Network == relay.Unix || c.Network == relay.Unixgram:
 		header.Unix, header.ClientPath, header.ToPath = true, c.Path, p.localOf(f).Path
 	default:
 		header.Client, header.To = c.AddrPort, p.localOf(f).AddrPort

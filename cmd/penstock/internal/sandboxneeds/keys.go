@@ -243,7 +243,7 @@ eject: failures for max share
 file: include defaults engine limits log access-log admin reload sandbox drain registries fleet listeners groups
 fleet: registry drain-grace
 group: balance hash members discover zone lookups timeouts retries queue slow-start check agent eject down up panic proxy-protocol dscp tcp tls
-group.proxy-protocol: version tlvs forward names tls certificate
+group.proxy-protocol: version datagrams tlvs forward names tls certificate
 group.timeouts: connect retries
 group.tls: server-name verify min-version alpn starttls
 limits: flows new-flows burst

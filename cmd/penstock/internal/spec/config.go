@@ -432,9 +432,10 @@ type Eject struct {
 
 // Dial configures connections to a group's members.
 type Dial struct {
-	Proxy     int   // PROXY protocol: 0, 1 or 2
-	ProxyTLVs []TLV // of version 2
-	ProxySNI  bool  // add the sniffed server name and ALPN
+	Proxy      int   // PROXY protocol: 0, 1 or 2
+	ProxyTLVs  []TLV // of version 2
+	ProxySNI   bool  // add the sniffed server name and ALPN
+	ProxyFirst bool  // only the first datagram of a flow has the header; if not, each has
 	// ProxyTLS adds what is known of a client's TLS that was terminated, and ProxyCertificate the client's certificate.
 	ProxyTLS, ProxyCertificate bool
 	// ForwardTLVs are the types of TLVs that are passed on from the client's PROXY header;

@@ -67,12 +67,16 @@ func (p *prober) probe(ctx context.Context, m *probed) (found finding, err error
 	// The end of ctx, including its deadline, ends reading and writing.
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if p := g.Dial.Proxy; c.Kind != "udp" && p > 0 && p < len(localProxyHeader) {
+	on := conn
+	switch p := g.Dial.Proxy; {
+	case p <= 0 || p >= len(localProxyHeader):
+	case c.Kind == "udp":
+		on = prefaced{conn, localProxyHeader[p]}
+	default:
 		if _, err := io.WriteString(conn, localProxyHeader[p]); err != nil {
 			return found, err
 		}
 	}
-	on := conn
 	if t := g.CheckTLS(); t != nil {
 		s, err := p.handshake(conn, t, m, &found)
 		if err != nil {
@@ -153,6 +157,18 @@ func (p *prober) dialer(g *spec.Group) net.Dialer {
 		d.Control = p.control(&g.Dial)
 	}
 	return d
+}
+
+// prefaced is a connection whose datagrams have a preface in front.
+type prefaced struct {
+	net.Conn
+	preface string
+}
+
+// Write sends one datagram.
+func (p prefaced) Write(b []byte) (int, error) {
+	n, err := p.Conn.Write(append([]byte(p.preface), b...))
+	return max(0, n-len(p.preface)), err
 }
 
 // sendExpect takes the steps of a check, one after the other.

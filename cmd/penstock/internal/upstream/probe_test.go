@@ -243,6 +243,10 @@ func TestProbeUDP(t *testing.T) {
 		if err := ask(t, c, 0, to, 200*time.Millisecond); err == nil || err.Error() != `the answer is "PING"; expected: "PONG"` {
 			t.Errorf("%s, another answer: %v", network, err)
 		}
+		c.Expect = []byte(localProxyHeader[2] + "PING")
+		if err := ask(t, c, 2, to, longEnough); err != nil {
+			t.Errorf("%s, with a PROXY header: %v", network, err)
+		}
 		p.Close()
 		<-done
 		if err := ask(t, c, 0, to, longEnough); !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ENOENT) {

@@ -44,7 +44,7 @@ func (n *conversion) group(s *settings, c choice, network, port string) *convert
 	n.retries(s, &f, members)
 	if d := s.one["proxy_protocol"]; d != nil && d.arg(0) == "on" {
 		if network == "udp" {
-			n.Note(d.Place, "proxy_protocol on: datagrams have no header")
+			n.Note(d.Place, "proxy_protocol on: this header, of version 1, is for streams; with proxy-protocol: v2 each datagram has one of version 2, if the servers read it")
 		} else {
 			f.Set("proxy-protocol", convert.Raw("v1"))
 		}

@@ -25,6 +25,7 @@ func TestChangesNameTheirActor(t *testing.T) {
 	member := "/v1/groups/backends/members/" + url.PathEscape(memberName(0))
 	for _, c := range []struct{ method, path, body, kind, message string }{
 		{"PATCH", member, `{"state":"drain"}`, "member", "was set to drained, weight 10"},
+		{"PATCH", "/v1/listeners/web/routes/canary", `{"weights":{"refuse":0}}`, "split", "was set to backends 100%, refuse 0%"},
 		{"DELETE", "/v1/flows/3", "", "kill", "the flow was ended"},
 		{"DELETE", "/v1/flows?listener=dns", "", "kill", "flows ended"},
 		{"PUT", "/v1/log", `{"level":"debug"}`, "log", "the level of the log was set to debug"},

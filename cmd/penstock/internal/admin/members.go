@@ -87,7 +87,7 @@ func (s *Server) removeMember(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Server) memberChanges(w http.ResponseWriter, _ *http.Request) error {
 	c := s.source.MemberChanges()
-	c.Changes = nonNil(c.Changes)
+	c.Changes, c.Splits = nonNil(c.Changes), nonNil(c.Splits)
 	for i := range c.Changes {
 		c.Changes[i].Fields = nonNil(c.Changes[i].Fields)
 	}

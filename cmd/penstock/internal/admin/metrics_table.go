@@ -185,6 +185,20 @@ var metricSets = []anySet{
 		histogram("penstock_first_byte_duration_seconds", "Time from the connect until the upstream's first byte.", func(p *account.Point) *account.Histogram { return &p.FirstByte }),
 		histogram("penstock_flow_duration_seconds", "Duration of ended flows.", func(p *account.Point) *account.Histogram { return &p.Duration }),
 	}},
+	&metricSet[api.Part]{labels: []string{"listener", "route", "part"}, each: func(s *state, yield func(*api.Part, labelValues)) {
+		for i := range s.listeners {
+			l := &s.listeners[i]
+			for j := range l.Routes {
+				r := &l.Routes[j]
+				for k := range r.Parts {
+					yield(&r.Parts[k], labelValues{l.Name, r.Name, r.Parts[k].Name})
+				}
+			}
+		}
+	}, metrics: []metric[api.Part]{
+		gauge("penstock_route_part_weight", "Weight of a part of a route that splits its clients. Its share is this divided by the sum of all. The group of the flows' metrics has the name of the part.", func(p *api.Part) float64 { return float64(p.Weight) }),
+		counter("penstock_route_part_flows_total", "Flows that have begun in a part of a route that splits its clients; of the part refuse, those that it has refused.", func(p *api.Part) float64 { return float64(p.Begun) }),
+	}},
 	&metricSet[api.PathCount]{labels: []string{"path", "why"}, each: func(s *state, yield func(*api.PathCount, labelValues)) {
 		for i := range s.Paths {
 			yield(&s.Paths[i], labelValues{s.Paths[i].Path, s.Paths[i].Why})

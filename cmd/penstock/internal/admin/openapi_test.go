@@ -189,7 +189,7 @@ func TestTypesAreDescribed(t *testing.T) {
 	d := describe(t)
 	for _, v := range []any{api.Problem{}, api.ConfigError{}, api.Ready{}, api.Status{}, api.Sample{}, api.Numbers{}, api.Loop{}, api.Resources{}, api.Overload{}, api.Sandbox{}, api.SandboxLayer{}, api.OverloadResource{}, api.OverloadAction{}, api.PathCount{},
 		api.ListenerSummary{}, api.GroupSummary{}, api.Drain{}, api.Level{}, api.Events{}, api.Event{}, api.Fleet{}, api.ConfigInfo{}, api.RemoteConfig{}, api.RefusedVersion{}, api.Config{}, api.Diff{}, api.Change{},
-		api.Listeners{}, api.Listener{}, api.Certificate{}, api.Route{}, api.Part{}, api.Groups{}, api.Group{}, api.Queue{}, api.Member{}, api.Members{}, api.Check{}, api.MemberChange{},
+		api.Listeners{}, api.Listener{}, api.Certificate{}, api.Route{}, api.Part{}, api.SplitChange{}, api.SplitDifference{}, api.PartDifference{}, api.Groups{}, api.Group{}, api.Queue{}, api.Member{}, api.Members{}, api.Check{}, api.MemberChange{},
 		api.Flows{}, api.Flow{}, api.Transfer{}, api.FlowDetail{}, api.TLS{}, api.Identity{}, api.TCPInfo{}, api.Killed{},
 		api.EndedFlows{}, api.EndedFlow{}, api.Histogram{}, api.Latency{}, api.Refusal{},
 		api.Keeper{}, api.StartCount{}, api.WorkerStart{}, api.RestoredFlows{}, api.LostFlows{}, api.Upgrade{}, api.UpgradeStep{}} {
@@ -248,6 +248,7 @@ func TestAnswersFitTheDescription(t *testing.T) {
 	d := describe(t)
 	r := newRig(t, &synthetic{flows: 600, members: 6})
 	r.events.Add(api.Event{Level: "warn", Kind: "health", Subject: "backends/a", Message: "down"})
+	canary := "/v1/listeners/web/routes/canary"
 	member := "/v1/groups/backends/members/" + url.PathEscape(memberName(0))
 	covered := map[string]bool{}
 	for _, c := range []struct {
@@ -270,6 +271,12 @@ func TestAnswersFitTheDescription(t *testing.T) {
 		{"GET", "/v1/groups/empty", "", "/v1/groups/{group}", 200},
 		{"GET", "/v1/groups/backends", "", "/v1/groups/{group}", 200},
 		{"GET", "/v1/groups/none", "", "/v1/groups/{group}", 404},
+		{"PATCH", canary, `{"weights":{"backends":0,"refuse":1}}`, "/v1/listeners/{listener}/routes/{route}", 200},
+		{"PATCH", canary, `{"state":"file"}`, "/v1/listeners/{listener}/routes/{route}", 200},
+		{"PATCH", canary, `{}`, "/v1/listeners/{listener}/routes/{route}", 400},
+		{"PATCH", canary, `{"state":"off"}`, "/v1/listeners/{listener}/routes/{route}", 400},
+		{"PATCH", canary, `{"state":"file","weights":{"refuse":1}}`, "/v1/listeners/{listener}/routes/{route}", 400},
+		{"PATCH", "/v1/listeners/web/routes/none", `{"state":"file"}`, "/v1/listeners/{listener}/routes/{route}", 404},
 		{"PATCH", member, `{"weight":7,"state":"drain"}`, "/v1/groups/{group}/members/{member}", 200},
 		{"PATCH", member, `{"address":"tcp://10.0.0.9:80"}`, "/v1/groups/{group}/members/{member}", 200},
 		{"PATCH", member, `{"address":"tcp://10.0.0.9:80","state":"file"}`, "/v1/groups/{group}/members/{member}", 400},

@@ -32,6 +32,7 @@ var routes = []route{
 	{"POST", "/v1/reload", full, 0, (*Server).reload},
 	{"POST", "/v1/upgrade", full, maxBody, (*Server).upgrade},
 	{"GET", "/v1/listeners", read, 0, (*Server).listeners},
+	{"PATCH", "/v1/listeners/{listener}/routes/{route}", full, maxBody, (*Server).setSplit},
 	{"GET", "/v1/groups", read, 0, (*Server).groups},
 	{"GET", "/v1/groups/{group}", read, 0, (*Server).group},
 	{"POST", "/v1/groups/{group}/members", full, maxBody, (*Server).addMember},

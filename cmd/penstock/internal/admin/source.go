@@ -55,7 +55,10 @@ type Source interface {
 	// RemoveMember removes the member with the given name or address, and returns what was
 	// removed. Its flows are treated as their routes say for removed members.
 	RemoveMember(group, member string) ([]api.Member, error)
-	// MemberChanges returns how running members differ from the file.
+	// SetSplit changes the weights of the parts of a route, and returns the route. The change has been checked. An unknown listener,
+	// route or part is api.NotFound.
+	SetSplit(listener, route string, change api.SplitChange) (api.Route, error)
+	// MemberChanges returns how running members, and the weights of parts, differ from the file.
 	MemberChanges() api.MemberChanges
 
 	// Flows calls yield with slices of open flows until all were passed, yield returns

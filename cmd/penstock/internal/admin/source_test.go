@@ -82,6 +82,7 @@ func (s *synthetic) Listeners() []api.Listener {
 	return []api.Listener{{Name: "web", Address: "tcp://127.0.0.1:8443", Kind: "stream", State: "open", Numbers: s.numbers(), Routes: []api.Route{
 		{Name: "api", Group: "backends", From: []string{"10.0.0.0/8"}, SNI: []string{"api.example.com"}, ALPN: []string{"h2"}, Numbers: s.numbers()},
 		{Name: "default", Group: "backends", Default: true, Numbers: s.numbers()},
+		{Name: "canary", Parts: []api.Part{{Name: "backends", Weight: 95, FileWeight: 90, Numbers: s.numbers()}, {Name: "refuse", Refuse: true, Weight: 5, FileWeight: 5}}, Numbers: s.numbers()},
 	}, Certificates: []api.Certificate{{File: "/etc/a.pem", Names: []string{"a.example"}, Key: "ECDSA", Issuer: "CN=ca", Serial: "1f", NotBefore: time.Unix(1e9, 0), Expires: time.Unix(2e9, 0), Stapled: true, StapleExpires: time.Unix(2e9, 0)}},
 		FailingFiles: []string{"/etc/b.pem"}, CertificateFailures: 2}, {Name: "dns", Address: "udp://127.0.0.1:5353", Kind: "datagram", State: "resting"}}
 }
@@ -151,8 +152,21 @@ func (s *synthetic) RemoveMember(group, member string) ([]api.Member, error) {
 	return s.Groups()[0].Members[:1], nil
 }
 
+func (s *synthetic) SetSplit(listener, route string, change api.SplitChange) (api.Route, error) {
+	r := s.Listeners()[0].Routes[2]
+	if listener != "web" || route != r.Name {
+		return api.Route{}, api.NotFound("route", route, "")
+	}
+	for i := range r.Parts {
+		if w, ok := change.Weights[r.Parts[i].Name]; ok {
+			r.Parts[i].Weight = w
+		}
+	}
+	return r, nil
+}
+
 func (s *synthetic) MemberChanges() api.MemberChanges {
-	return api.MemberChanges{YAML: "groups:\n", Changes: []api.MemberDifference{
+	return api.MemberChanges{YAML: "groups:\n", Splits: []api.SplitDifference{{Listener: "web", Route: "canary", Parts: []api.PartDifference{{Name: "backends", File: 90, Running: 95}}}}, Changes: []api.MemberDifference{
 		{Group: "backends", Member: "new", What: "added", Fields: []api.FieldDifference{{Name: "to", Running: "tcp://10.0.0.9:80"}}},
 	}}
 }

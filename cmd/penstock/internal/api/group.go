@@ -60,29 +60,6 @@ type Route struct {
 	Numbers
 }
 
-// Part is one of the destinations among which a route splits its clients.
-type Part struct {
-	Name       string `json:"name"`             // of its group, or "refuse"
-	Refuse     bool   `json:"refuse,omitempty"` // its clients are refused
-	Weight     int    `json:"weight"`
-	FileWeight int    `json:"file_weight"` // differs from Weight if operators have changed it
-	Numbers
-}
-
-// Groups returns the names of the groups to which a route leads.
-func (r *Route) Groups() []string {
-	if r.Group != "" {
-		return []string{r.Group}
-	}
-	var names []string
-	for i := range r.Parts {
-		if !r.Parts[i].Refuse {
-			names = append(names, r.Parts[i].Name)
-		}
-	}
-	return names
-}
-
 // Groups is the body of /v1/groups.
 type Groups struct {
 	Groups []Group `json:"groups"`
@@ -240,10 +217,11 @@ func (m *NewMember) Check() error {
 	return nil
 }
 
-// MemberChanges is the body of /v1/changes: how running members differ from the file.
+// MemberChanges is the body of /v1/changes: how running members, and the weights of parts, differ from the file.
 type MemberChanges struct {
 	Changes []MemberDifference `json:"changes"`
-	// YAML has the members of the groups that differ, for the file: as an overlay, or to be put in
+	Splits  []SplitDifference  `json:"splits"`
+	// YAML has the members of the groups, and the parts of the routes, that differ, for the file: as an overlay, or to be put in
 	// place of what it has.
 	YAML string `json:"yaml"`
 }

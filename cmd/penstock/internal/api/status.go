@@ -143,7 +143,7 @@ type Event struct {
 	ID      uint64    `json:"id"` // ascending from 1
 	Time    time.Time `json:"time"`
 	Level   string    `json:"level"`   // info, warn or error
-	Kind    string    `json:"kind"`    // health, reload, member, drain, kill, log, listener, discovery, worker, fleet, overload, certificate
+	Kind    string    `json:"kind"`    // health, reload, member, split, drain, kill, log, listener, discovery, worker, fleet, overload, certificate
 	Subject string    `json:"subject"` // a listener, GROUP/MEMBER or a file
 	Message string    `json:"message"`
 	By      string    `json:"by,omitempty"` // who asked for it; empty: nobody did, it happened

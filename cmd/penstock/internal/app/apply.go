@@ -162,10 +162,12 @@ func (a *application) switchOver() {
 		a.keeping.RestoreLimits(l.Name, gate)
 		s := hooks.NewPlan(l, gate, a.set, a.clients, a.hooks.Accounting.Counters())
 		s.Certs = a.servers[l.Name]
+		a.splits.apply(s)
 		a.next.plans[l.Name] = s
 		a.usePlan(l, s, a.sockets)
 	}
 	a.active.Store(a.next)
+	a.splits.forget(a.next)
 	if len(a.leaving) > 0 {
 		a.set.Apply(cfg.Groups)
 		a.clients.Set(cfg.ClientTLS())

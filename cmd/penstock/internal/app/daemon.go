@@ -58,6 +58,7 @@ type parts struct {
 	memory  memory
 	reloads reloads
 	active  running
+	splits  splits
 }
 
 // changing is what a change of the configuration changes beside the running configuration itself. Who holds mu may touch it.
@@ -135,6 +136,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	}
 	d.reloads.asked = k.Before().Reloads
 	d.reloads.asked.Due, d.reloads.left = k.MissedReload(), k.Before().Reloads.Due
+	d.splits.restore(k.Before().Splits)
 	d.nodeDrain.word = d.keeping.Values.Word("fleet.drained")
 	d.nodeDrain.closed = d.nodeDrain.word.Load() == drainClosed
 	d.fleet = newFleetPart(d, cfg.Node)

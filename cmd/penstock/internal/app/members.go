@@ -116,7 +116,7 @@ func (d *daemon) RemoveMember(group, name string) ([]api.Member, error) {
 	return list, nil
 }
 
-// MemberChanges returns how running members differ from the file.
+// MemberChanges returns how running members, and the weights of parts, differ from the file.
 func (d *daemon) MemberChanges() api.MemberChanges {
 	var out api.MemberChanges
 	var yaml strings.Builder
@@ -135,6 +135,9 @@ func (d *daemon) MemberChanges() api.MemberChanges {
 	if yaml.Len() > 0 {
 		out.YAML = "groups:\n" + yaml.String()
 	}
+	yaml.Reset()
+	out.Splits = d.splitDifferences(&yaml)
+	out.YAML += yaml.String()
 	return out
 }
 

@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
@@ -19,7 +21,16 @@ var partsType = func() typ[[]spec.Part] {
 		*to = spec.Only(nil)
 		groupRef.read(r, n, &(*to)[0].Group)
 	}, nil}
-	several := nonEmptyList(partKeys.filled())
+	several := nonEmptyList(partKeys.filled().shown(func(p spec.Part) string {
+		what := "refuse: true"
+		if g := p.Group; g != nil {
+			what = "group: " + g.Name
+			if strings.Contains(g.Name, ":") {
+				what = "group: " + strconv.Quote(g.Name)
+			}
+		}
+		return "{" + what + ", weight: " + strconv.Itoa(p.Weight) + "}"
+	}))
 	return scalarOr(one, several).shown(func(parts []spec.Part) string {
 		switch {
 		case len(parts) == 0:
@@ -30,6 +41,9 @@ var partsType = func() typ[[]spec.Part] {
 		return several.show(parts)
 	})
 }()
+
+// PartsText returns parts as the configuration has them, on one line.
+func PartsText(parts []spec.Part) string { return partsType.show(parts) }
 
 // splitByKey is of listeners and routes.
 func splitByKey[T any](get func(*T) *string) key[T] {

@@ -28,6 +28,7 @@ type Commands struct {
 	Disable DisableCmd `cmd:"" group:"change" help:"Send no flows to a member, and end its open flows."`
 	Enable  EnableCmd  `cmd:"" group:"change" help:"Send flows to a member again."`
 	Weight  WeightCmd  `cmd:"" group:"change" help:"Change the weight of a member."`
+	Split   SplitCmd   `cmd:"" group:"change" help:"Show or change how routes split their clients among groups."`
 	Restore RestoreCmd `cmd:"" group:"change" help:"Undo drain, disable, enable, weight and members: the configuration decides again."`
 	Members MembersCmd `cmd:"" group:"change" help:"Add, remove and change members at run time."`
 	Diff    DiffCmd    `cmd:"" group:"look" help:"Show how the running daemon differs from its file."`

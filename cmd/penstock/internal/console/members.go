@@ -117,7 +117,7 @@ func (c *MembersSetCmd) Run(stdout, stderr *os.File) int {
 // DiffCmd shows how the running daemon differs from its file.
 type DiffCmd struct {
 	ClientFlags
-	YAML bool `name:"yaml" xor:"form" help:"Print the members of groups that differ, as the file would have them."`
+	YAML bool `name:"yaml" xor:"form" help:"Print the members of groups, and the parts of routes, that differ, as the file would have them."`
 }
 
 // differences is the answer of penstock diff --json.
@@ -128,7 +128,7 @@ type differences struct {
 
 // Help returns the text that penstock diff --help prints below the flags.
 func (DiffCmd) Help() string {
-	return "Two kinds of differences are shown: what a reload would change, because the file has changed; and what operators have changed of members at run time (members, drain, disable, weight), which a reload keeps and a restart loses. To keep it for good, put the output of --yaml into the file."
+	return "Two kinds of differences are shown: what a reload would change, because the file has changed; and what operators have changed at run time (members, drain, disable, weight, split), which a reload keeps and a restart loses. To keep it for good, put the output of --yaml into the file."
 }
 
 // Run executes the command.
@@ -156,11 +156,18 @@ func (c *DiffCmd) print(o out, d differences) {
 		fmt.Fprintln(o, "A reload would change:")
 		printDiff(o, d.File)
 	}
-	if len(d.Members.Changes) == 0 {
+	if len(d.Members.Changes)+len(d.Members.Splits) == 0 {
 		fmt.Fprintln(o, "Members are as the file has them.")
 		return
 	}
 	fmt.Fprintln(o, "\nChanged at run time:")
+	for _, s := range d.Members.Splits {
+		var parts []string
+		for _, p := range s.Parts {
+			parts = append(parts, fmt.Sprintf("%s has weight %d instead of %d", printable(p.Name), p.Running, p.File))
+		}
+		fmt.Fprintf(o, "route %s/%s: %s\n", printable(s.Listener), printable(s.Route), strings.Join(parts, ", "))
+	}
 	t := newTable("~MEMBER", "WHAT", "~FILE", "~RUNNING")
 	for _, m := range d.Members.Changes {
 		var file, running []string
@@ -174,6 +181,8 @@ func (c *DiffCmd) print(o out, d differences) {
 		}
 		t.add(m.Group+"/"+m.Member, m.What, dash(strings.Join(file, ", ")), dash(strings.Join(running, ", ")))
 	}
-	t.print(o)
+	if len(d.Members.Changes) > 0 {
+		t.print(o)
+	}
 	fmt.Fprintln(o, "\nA reload keeps these, a restart does not: penstock diff --yaml prints them for the file.")
 }

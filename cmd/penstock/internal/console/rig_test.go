@@ -183,6 +183,7 @@ type daemon struct {
 	mu      sync.Mutex
 	status  api.Status
 	groups  []api.Group
+	parts   []api.Part // of the route default of the first listener
 	flows   []api.FlowDetail
 	changes []api.MemberChange
 	bad     []api.ConfigError
@@ -265,6 +266,9 @@ func (d *daemon) Listeners() []api.Listener {
 	for _, l := range d.status.Listeners {
 		list = append(list, api.Listener{Name: l.Name, Kind: "stream", State: "open", Numbers: l.Numbers})
 	}
+	if d.parts != nil {
+		list[0].Routes = []api.Route{{Name: "default", Default: true, Parts: slices.Clone(d.parts)}}
+	}
 	return list
 }
 
@@ -310,8 +314,26 @@ func (d *daemon) RemoveMember(group, member string) ([]api.Member, error) {
 	return nil, api.NotFound("member", group+"/"+member, "those of penstock groups")
 }
 
+func (d *daemon) SetSplit(listener, route string, change api.SplitChange) (api.Route, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if listener != d.status.Listeners[0].Name || route != "default" {
+		return api.Route{}, api.NotFound("route", route, "those of listener "+listener)
+	}
+	for i := range d.parts {
+		p := &d.parts[i]
+		if w, ok := change.Weights[p.Name]; ok {
+			p.Weight = w
+		}
+		if change.State == "file" {
+			p.Weight = p.FileWeight
+		}
+	}
+	return api.Route{Name: route, Parts: d.parts}, nil
+}
+
 func (d *daemon) MemberChanges() api.MemberChanges {
-	return api.MemberChanges{YAML: "groups:\n  \"web\":\n", Changes: []api.MemberDifference{
+	return api.MemberChanges{YAML: "groups:\n  \"web\":\n", Splits: []api.SplitDifference{{Listener: "http", Route: "default", Parts: []api.PartDifference{{Name: "green", File: 5, Running: 50}}}}, Changes: []api.MemberDifference{
 		{Group: "web", Member: "new", What: "added", Fields: []api.FieldDifference{{Name: "to", Running: "tcp://10.0.0.9:80"}, {Name: "weight", File: "1", Running: "5"}}},
 	}}
 }

@@ -206,6 +206,10 @@ func (h *house) RemoveMember(group, member string) ([]api.Member, error) {
 	return []api.Member{removed}, nil
 }
 
+func (h *house) SetSplit(string, string, api.SplitChange) (api.Route, error) {
+	return api.Route{}, api.NotFound("route", "", "")
+}
+
 func (h *house) MemberChanges() api.MemberChanges {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -36,6 +36,15 @@ func (s *Plan) Weights(r *spec.Route) []int {
 	return c.split.Weights()
 }
 
+// SetWeights changes the weights of the parts of a route that has several. weights has one for the name of each.
+func (s *Plan) SetWeights(r *spec.Route, weights map[string]int) {
+	list := make([]int, len(r.To))
+	for i := range r.To {
+		list[i] = weights[r.To[i].Name()]
+	}
+	s.choices[r].split.SetWeights(list)
+}
+
 // target chooses the target of a flow. A client that has nothing of what is hashed is known by its address, and one without an address, behind
 // a Unix socket, by nothing: it goes where chance takes it.
 func (c *choice) target(f *relay.Flow, p *State) *Target {

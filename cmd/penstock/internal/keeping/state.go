@@ -61,6 +61,7 @@ type Rest struct {
 	Failed  *api.FailedReload            `json:"failed_reload,omitempty"` // the last one, if it failed
 	Reloads Reloads                      `json:"reloads"`
 	Drain   bool                         `json:"drain,omitempty"` // the next worker is to drain
+	Splits  []Split                      `json:"splits,omitempty"`
 }
 
 // Reloads are those that all workers were asked for. A worker that is to take over reads the configuration while the one before still
@@ -73,6 +74,14 @@ type Rest struct {
 type Reloads struct {
 	Number int64 `json:"number,omitempty"` // that were carried out, or are due
 	Due    bool  `json:"due,omitempty"`    // one is left to the next worker
+}
+
+// A Split is the weights of the parts of a route, by their names, which operators have changed.
+type Split struct {
+	Listener string         `json:"listener"`
+	Route    string         `json:"route"`
+	File     map[string]int `json:"file"` // what the configuration said
+	Weights  map[string]int `json:"weights"`
 }
 
 const stateVersion = 1

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
@@ -159,7 +160,7 @@ func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, 
 			e.destination = d
 			break
 		}
-		d.Share = route.ShareOf(parts, i)
+		d.Share = api.Share(parts[i].Weight, totalOf(parts))
 		e.Parts = append(e.Parts, d)
 	}
 	return e, nil
@@ -178,17 +179,33 @@ func (e *explanation) addSplit(r *spec.Route, m route.Meta) []spec.Part {
 			what += " if its PROXY header does not have " + r.SplitBy
 		}
 		if r.SplitBy == spec.SplitRandom || c.Key == "" && !m.Client.IsValid() {
-			e.addStep("split: at random: %s", route.SharesOf(parts))
+			e.addStep("split: at random: %s", sharesOf(parts))
 			return parts
 		}
 		i := route.NewSplit(parts).ByHash(upstream.Hash(r.SplitBy, c))
-		e.addStep("split: by a hash of %s: %s, of %s", what, parts[i].Name(), route.SharesOf(parts))
+		e.addStep("split: by a hash of %s: %s, of %s", what, parts[i].Name(), sharesOf(parts))
 		parts = parts[i : i+1]
 	}
 	if len(parts) == 1 && parts[0].Refuse {
 		e.Refused = spec.ReasonSplit.String() + ": the part of the route refuses its clients"
 	}
 	return parts
+}
+
+// sharesOf returns the shares of parts: blue 95%, green 5%.
+func sharesOf(parts []spec.Part) string {
+	var list []string
+	for i := range parts {
+		list = append(list, parts[i].Name()+" "+api.Share(parts[i].Weight, totalOf(parts)))
+	}
+	return strings.Join(list, ", ")
+}
+
+func totalOf(parts []spec.Part) (n int) {
+	for i := range parts {
+		n += parts[i].Weight
+	}
+	return n
 }
 
 // lookupTimeout bounds the lookup of one name.

@@ -4,8 +4,6 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
-	"strconv"
-	"strings"
 	"sync/atomic"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -88,22 +86,4 @@ func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
-}
-
-// SharesOf returns the shares of parts for people: blue 95%, green 5%.
-func SharesOf(parts []spec.Part) string {
-	var list []string
-	for i := range parts {
-		list = append(list, parts[i].Name()+" "+ShareOf(parts, i))
-	}
-	return strings.Join(list, ", ")
-}
-
-// ShareOf returns the share of the part with index i for people: 95%.
-func ShareOf(parts []spec.Part, i int) string {
-	total := 0
-	for i := range parts {
-		total += parts[i].Weight
-	}
-	return strconv.FormatFloat(math.Round(1e6*float64(parts[i].Weight)/float64(total))/1e4, 'f', -1, 64) + "%"
 }

@@ -143,10 +143,3 @@ func BenchmarkSplit(b *testing.B) {
 		}
 	})
 }
-
-func TestShares(t *testing.T) {
-	parts := []spec.Part{{Group: &spec.Group{Name: "blue"}, Weight: 9999}, {Refuse: true, Weight: 1}}
-	if got := SharesOf(parts); got != "blue 99.99%, refuse 0.01%" {
-		t.Error(got)
-	}
-}

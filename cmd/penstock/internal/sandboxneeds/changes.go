@@ -20,6 +20,7 @@ var changes = []change{
 	{"POST /v1/groups/{group}/members", members},
 	{"PATCH /v1/groups/{group}/members/{member}", members}, // to an address
 	{"DELETE /v1/groups/{group}/members/{member}", ""},
+	{"PATCH /v1/listeners/{listener}/routes/{route}", ""}, // only weights
 	{"DELETE /v1/flows", ""},
 	{"DELETE /v1/flows/{id}", ""},
 	{"PUT /v1/log", ""},

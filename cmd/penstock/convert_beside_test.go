@@ -26,6 +26,13 @@ import (
 // listeners of the original are at {0}, {1} and so on; beside returns where they are in both.
 func beside(t *testing.T, name string, listeners int, original string, start func(file string) []string) (theirs, ours []string) {
 	t.Helper()
+	theirs, ours, _ = runBeside(t, name, listeners, original, start)
+	return theirs, ours
+}
+
+// runBeside is beside, and returns Penstock besides.
+func runBeside(t *testing.T, name string, listeners int, original string, start func(file string) []string) (theirs, ours []string, c *configured) {
+	t.Helper()
 	for range listeners {
 		theirs, ours = append(theirs, "127.0.0.1:"+testnet.Port(t)), append(ours, "127.0.0.1:"+testnet.Port(t))
 	}
@@ -50,9 +57,9 @@ func beside(t *testing.T, name string, listeners int, original string, start fun
 	if partly != nil {
 		t.Logf("%s", partly.Stderr)
 	}
-	runFile(t, string(converted))
+	c = runFile(t, string(converted))
 	testwait.Until(t, "the original listens", func() bool { return !slices.ContainsFunc(theirs, func(at string) bool { return !listens(t, at) }) })
-	return theirs, ours
+	return theirs, ours, c
 }
 
 const haproxyDefaults = "defaults\n mode tcp\n option redispatch\n timeout connect 20s\n timeout client 60s\n timeout server 60s\n"

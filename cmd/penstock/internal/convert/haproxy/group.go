@@ -23,6 +23,7 @@ func (h *conversion) backend(x *proxy, port string) *convert.Group {
 	}
 	servers, tls := h.alike(x)
 	servers = h.sameProbes(x, servers)
+	agent := h.groupAgent(x, servers)
 	var members, discover []convert.Fields
 	var f convert.Fields
 	var kept []*server
@@ -59,6 +60,7 @@ func (h *conversion) backend(x *proxy, port string) *convert.Group {
 			m.Set("drained", convert.Raw("true"))
 		}
 		h.checkedElsewhere(x, s, servers, port, &m)
+		agentElsewhere(agent, s, &m)
 		members, kept = append(members, m), append(kept, s)
 	}
 	if len(kept) == 0 {
@@ -95,7 +97,7 @@ func (h *conversion) backend(x *proxy, port string) *convert.Group {
 		}
 		f.Set("tls", tls)
 	}
-	if !h.groupSettings(x, kept, &f) {
+	if !h.groupSettings(x, kept, agent, &f) {
 		return nil
 	}
 	return h.Group(x.name, f)
@@ -195,7 +197,7 @@ func (h *conversion) template(s *server, port string) (d convert.Fields, ok bool
 
 // groupSettings sets the keys of a group other than its members. It reports false if the group
 // would not do what the backend does.
-func (h *conversion) groupSettings(x *proxy, servers []*server, f *convert.Fields) bool {
+func (h *conversion) groupSettings(x *proxy, servers []*server, agent *serverAgent, f *convert.Fields) bool {
 	first := servers[0]
 	if t := x.timeouts["connect"]; t > 0 {
 		f.Sub("timeouts", "connect", convert.Duration(t))
@@ -236,6 +238,7 @@ func (h *conversion) groupSettings(x *proxy, servers []*server, f *convert.Field
 	if !h.setCheck(x, servers, f) {
 		return false
 	}
+	setAgent(x, agent, servers, f)
 	if first.observe {
 		failures := first.errorLimit
 		if failures == 0 {

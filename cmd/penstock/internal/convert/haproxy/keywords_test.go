@@ -73,6 +73,7 @@ func TestHAProxyKeywords(t *testing.T) {
 					keywords("", "", "", "ssl ca-file /a.pem sni str(a.example) check observe layer4 maxconn 1 "+more),
 					keywords("", "", "", "ssl verify none send-proxy check check-ssl check-send-proxy tfo backup disabled "+more),
 					keywords("", "", "", "check port 2 send-proxy check-send-proxy "+more),
+					keywords("", "", "", "agent-port 1 "+more), keywords("", "", "", "agent-check agent-port 1 "+more),
 				}
 			})
 		case words[0] != "server":

@@ -80,6 +80,9 @@ func (c *check) probe(s *server) probe {
 			p.why = "addr " + s.checkAddr + " has no counterpart, as it is not an address"
 		}
 	}
+	if p.addr.IsValid() && (s.unix || s.template > 0) {
+		p.why = "addr " + s.checkAddr + " has no counterpart at a Unix socket or a server-template"
+	}
 	if p.proxy != (s.proxy != "") {
 		p.why = "a check begins with a PROXY header if flows do, and not otherwise"
 	}
@@ -175,6 +178,10 @@ func (h *conversion) setCheck(x *proxy, servers []*server, f *convert.Fields) bo
 		k.Set("tls", t)
 	}
 	if why != "" {
+		members, _ := f.Get("members").([]convert.Fields)
+		for i := range members { // what says where to check has no effect then
+			members[i] = slices.DeleteFunc(members[i], func(m convert.Field) bool { return m.Key == "check-port" || m.Key == "check-address" })
+		}
 		return h.noCheck(x, first, servers, why)
 	}
 	for _, s := range servers {

@@ -33,6 +33,9 @@ func TestProbes(t *testing.T) {
 		{" option mysql-check user me post-41\n server s 192.0.2.1:1 check\n", "check: {mysql: {every: 2s, timeout: 2s, user: me}}", ""},
 		{" option pgsql-check\n server s 192.0.2.1:1 check\n", "check: {postgres: {every: 2s, timeout: 2s}}", ""},
 		{" option tcp-check\n tcp-check expect string 220\n server s 192.0.2.1:1 check\n", "check: {send-expect: {every: 2s, timeout: 2s, expect: \"220\"}}", ""},
+		{" server s unix@/s check addr 192.0.2.9\n", "", "the check of s is left out: addr 192.0.2.9 has no counterpart at a Unix socket or a server-template"},
+		{" server-template s 2 a.example:1 check addr 192.0.2.9\n", "", "listen l left out: addr 192.0.2.9 has no counterpart at a Unix socket or a server-template"},
+		{" server s 192.0.2.1:1 check addr 192.0.2.9 port 5 check-via-socks4\n", "", "the check of s is left out: check-via-socks4 has no counterpart"},
 		// Nobody could say whose certificate a member without a host must have.
 		{" server s unix@/s check check-ssl ca-file /ca.pem\n", "", "the check of s is left out: TLS: unix:///s has no host to compare its certificate with"},
 		{" server s unix@/s check check-ssl verify none\n", "verify: false", ""},
@@ -72,6 +75,47 @@ func TestRulesOfBackends(t *testing.T) {
 		}
 		if got := strings.Contains(string(r.YAML), "192.0.2.1"); got != leads {
 			t.Errorf("%s: the backend gets clients: %v\n%v", rule, got, r.Notes)
+		}
+	}
+}
+
+// How agents are asked, and when they cannot be.
+func TestAgents(t *testing.T) {
+	for _, c := range []struct{ lines, agent, notes string }{
+		{" server s 192.0.2.1:1 agent-check agent-port 9\n", "agent: {port: 9, every: 2s, timeout: 2s}", ""},
+		{" default-server agent-check agent-port 9 agent-inter 5s agent-send web\n timeout check 1s\n server s 192.0.2.1:1\n server r 192.0.2.2:1\n", "agent: {port: 9, every: 5s, timeout: 1s, send: web}", ""},
+		{" server s 192.0.2.1:1 agent-check agent-port 9 agent-send a agent-addr 192.0.2.9\n server r 192.0.2.2:1 agent-check agent-port 8 agent-send b agent-addr 192.0.2.9\n",
+			"{to: tcp://192.0.2.1:1, name: s, agent-address: 192.0.2.9, agent-send: a}\n      - {to: tcp://192.0.2.2:1, name: r, agent-port: 8, agent-address: 192.0.2.9, agent-send: b}", ""},
+		{" server s 192.0.2.1:1 agent-check agent-port 9 agent-send \"a\\n\"\n server r 192.0.2.2:1\n", "send: \"a\\n\"", ""},
+		{" server s 192.0.2.1:1 agent-check agent-port 9 no-agent-check\n", "", ""},
+		{" server s 192.0.2.1:1 agent-port 9\n", "", ""},
+		{" server s 192.0.2.1:1 agent-check\n", "", "the agents of listen l are left out: that of s: it has no agent-port"},
+		{" server s 192.0.2.1:1 agent-check agent-port 9 agent-addr a.example\n", "", "that of s: agent-addr a.example has no counterpart, as it is not an address"},
+		{" server s unix@/s agent-check agent-port 9\n", "", "that of s: a Unix socket needs agent-addr"},
+		{" server s unix@/s agent-check agent-port 9 agent-addr ::1\n", "agent-address: \"::1\"}", ""},
+		{" server s 192.0.2.1:1 agent-check agent-port 9\n server u unix@/s\n", "", "a Unix socket has none without agent-addr"},
+		{" server-template s 2 a.example:1 agent-check agent-port 9\n", "agent: {port: 9,", ""},
+		{" server-template s 2 a.example:1 agent-check agent-port 9 agent-addr 192.0.2.9\n", "", "agent-addr of a server-template has no counterpart"},
+		{" server s 192.0.2.1:1 agent-check agent-port 9 agent-send a\n server-template r 2 a.example:1 agent-check agent-port 9 agent-send b\n", "", "members of a server-template have no agent-send"},
+		{" server s 192.0.2.1:1 agent-check agent-port 9 agent-inter 50ms\n server r 192.0.2.2:1 agent-check agent-port 9\n", "every: 100ms, timeout: 100ms", "server r: agent-inter is the group's"},
+		{" server s 192.0.2.1:1 agent-check agent-port x\n", "", "agent-port x: not a port"},
+	} {
+		text := "listen l\n mode tcp\n bind 127.0.0.1:9\n option redispatch\n" + c.lines + "listen m\n bind 127.0.0.1:8\n server s 192.0.2.9:1\n"
+		r, err := testconvert.Text(Reader, "f", text)
+		if err != nil {
+			t.Errorf("%s: %v", c.lines, err)
+			continue
+		}
+		testconvert.NoWarnings(t, r)
+		notes := ""
+		for _, n := range r.Notes {
+			notes += n.Text + "\n"
+		}
+		if got := string(r.YAML); !strings.Contains(got, c.agent) || c.agent == "" && strings.Contains(got, "agent") {
+			t.Errorf("%s: %s", c.lines, got)
+		}
+		if !strings.Contains(notes, c.notes) || c.notes == "" && strings.Contains(notes, "left out") {
+			t.Errorf("%s: %s", c.lines, notes)
 		}
 	}
 }

@@ -176,6 +176,7 @@ type server struct {
 	weight, maxconn  int
 	weighted         bool
 	backup, disabled bool
+	agent            serverAgent
 	tls              bool
 	tlsOptions       serverTLS
 	proxy            string // v1, v2
@@ -404,7 +405,7 @@ func (h *conversion) serverOption(s *server, l *line, word, value string) {
 	case "no-tfo":
 		s.tfo = false
 	default:
-		if !h.serverTLS(&s.tlsOptions, l.Place, word, value) && !nothing("server", word) {
+		if !h.agentOption(&s.agent, l, word, value) && !h.serverTLS(&s.tlsOptions, l.Place, word, value) && !nothing("server", word) {
 			h.Note(l.Place, "server ... %s: no counterpart%s", strings.TrimSpace(word+" "+value), serverHints[word])
 		}
 	}
@@ -413,7 +414,6 @@ func (h *conversion) serverOption(s *server, l *line, word, value string) {
 var serverHints = map[string]string{
 	"fastinter":      "; checks come every inter",
 	"minconn":        "; max-flows is a fixed number",
-	"agent-check":    "; penstock weight and penstock drain set weight and state",
 	"resolve-prefer": "; addresses of both families become members",
 }
 

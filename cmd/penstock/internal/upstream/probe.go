@@ -201,9 +201,10 @@ func (x *exchange) step(send, expect []byte) error {
 			return err
 		}
 	}
+	from := 0 // what is before was looked at, and is not looked at again
 	for {
-		if at := bytes.Index(x.got, expect); at >= 0 && len(x.got) > 0 {
-			x.got = x.got[at+len(expect):]
+		if at := bytes.Index(x.got[from:], expect); at >= 0 && len(x.got) > 0 {
+			x.got = x.got[from+at+len(expect):]
 			if len(expect) == 0 {
 				x.got = nil
 			}
@@ -212,9 +213,10 @@ func (x *exchange) step(send, expect []byte) error {
 		if len(x.got) >= maxAnswer {
 			return fmt.Errorf("the answer is more than %d bytes long; expected: %.40q", maxAnswer, expect)
 		}
+		from = max(0, len(x.got)-len(expect)+1)
 		n, err := x.conn.Read(x.b)
 		if x.datagrams && n > 0 {
-			x.got = nil // a wrong answer is kept for the error
+			x.got, from = nil, 0 // a wrong answer is kept for the error
 		}
 		x.got = append(x.got, x.b[:max(n, 0)]...)
 		switch {

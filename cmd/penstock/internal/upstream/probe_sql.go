@@ -39,7 +39,10 @@ func postgresCheck(conn net.Conn, c *spec.Check) error {
 		return err
 	}
 	if head[0] == 'R' {
-		if len(b) >= 4 && binary.BigEndian.Uint32(b) == 0 { // AuthenticationOk: the session has begun. Servers log those that end without a word
+		if len(b) < 4 {
+			return fmt.Errorf("the answer %.40q asks for nothing, which is not PostgreSQL's", b)
+		}
+		if binary.BigEndian.Uint32(b) == 0 { // AuthenticationOk: the session has begun. Servers log those that end without a word
 			conn.Write([]byte{'X', 0, 0, 0, 4}) // Terminate
 			io.Copy(io.Discard, io.LimitReader(conn, maxAnswer))
 		}
@@ -76,6 +79,8 @@ const (
 	mysqlMoreAsked  = 1    // AuthMoreData
 	mysqlOtherAsked = 0xfe // AuthSwitchRequest
 
+	mysqlMostAsked = 8 // passwords of one session
+
 	// CLIENT_LONG_PASSWORD, CLIENT_PROTOCOL_41, CLIENT_SECURE_CONNECTION, CLIENT_PLUGIN_AUTH
 	mysqlCapabilities = 1<<0 | 1<<9 | 1<<15 | 1<<19
 )
@@ -102,27 +107,28 @@ func mysqlCheck(conn net.Conn, c *spec.Check) error {
 	if _, err := conn.Write(append([]byte{byte(len(b)), byte(len(b) >> 8), 0, 1}, b...)); err != nil {
 		return err
 	}
-	answer, number, err := mysqlPacket(conn)
-	if err != nil {
-		return err
-	}
-	switch answer[0] {
-	case mysqlOK:
-		conn.Write([]byte{1, 0, 0, 0, 1}) // COM_QUIT
-		return nil
-	case mysqlMoreAsked, mysqlOtherAsked:
-		// A password is asked for. An empty one ends the session well: the server says that the user is refused, and counts no error of the host.
-		if _, err := conn.Write([]byte{0, 0, 0, number + 1}); err != nil {
+	for range mysqlMostAsked {
+		answer, number, err := mysqlPacket(conn)
+		if err != nil {
 			return err
 		}
-		if answer, _, err = mysqlPacket(conn); err != nil {
-			return err
+		switch answer[0] {
+		case mysqlOK:
+			conn.Write([]byte{1, 0, 0, 0, 1}) // COM_QUIT
+			return nil
+		case mysqlError:
+			return mysqlErrorOf(answer)
+		case mysqlMoreAsked, mysqlOtherAsked:
+			// A password is asked for. An empty one ends the session well: the server says that the user is refused, and counts no error of the host.
+			// MariaDB then asks for the next of several that a user may have.
+			if _, err := conn.Write([]byte{0, 0, 0, number + 1}); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("the answer to a session begins with %.40q, which is not MySQL's", answer)
 		}
 	}
-	if answer[0] == mysqlError {
-		return mysqlErrorOf(answer)
-	}
-	return nil
+	return errors.New("the server asks for passwords without end, which is not MySQL's")
 }
 
 // mysqlPacket reads a packet, which is not empty.

@@ -161,6 +161,7 @@ func TestProbePostgres(t *testing.T) {
 		{"another protocol", "HTTP/1.1 400 Bad Request\r\n", `the answer begins with "HTTP/", which is not PostgreSQL's`},
 		{"too long", "R\x7f\xff\xff\xff", `the answer begins with "R\x7f\xff\xff\xff", which is not PostgreSQL's`},
 		{"too short", "R\x00\x00\x00\x00", `the answer begins with "R\x00\x00\x00\x00", which is not PostgreSQL's`},
+		{"asks for nothing", postgresSays('R', "\x00\x00\x00"), `the answer "\x00\x00\x00" asks for nothing, which is not PostgreSQL's`},
 		{"an error without a code", postgresSays('E', "x"), `the error "x" has no code, which is not PostgreSQL's`},
 	} {
 		s := &said{want: hello, then: c.then}
@@ -191,6 +192,10 @@ func TestProbeMySQL(t *testing.T) {
 		{"lets in", greeting, mysqlSays(2, "\x00\x00\x00\x02\x00\x00\x00"), ""},
 		{"refuses the user", greeting, mysqlSays(2, refuses(1045, "#28000Access denied for user 'me'")), ""},
 		{"asks for another password", greeting, mysqlSays(2, "\xfecaching_sha2_password\x00abc\x00") + mysqlSays(4, refuses(1045, "#28000Access denied")), ""},
+		{"asks for three passwords", greeting, mysqlSays(2, "\xfeed25519\x00abc\x00") + mysqlSays(4, "\xfemysql_native_password\x00abc\x00") + mysqlSays(6, "\x01\x04") + mysqlSays(8, refuses(1045, "#28000Access denied")), ""},
+		{"asks for passwords without end", greeting, strings.Repeat(mysqlSays(2, "\xfex\x00"), mysqlMostAsked), `the server asks for passwords without end, which is not MySQL's`},
+		{"says something else", greeting, mysqlSays(2, "\x42\x00"), `the answer to a session begins with "B\x00", which is not MySQL's`},
+		{"asks, and says something else", greeting, mysqlSays(2, "\xfex\x00") + mysqlSays(4, "\x03abc"), `the answer to a session begins with "\x03abc", which is not MySQL's`},
 		{"has too many connections", mysqlSays(0, refuses(1040, "Too many connections")), "", `the server says "Too many connections" (1040)`},
 		{"blocks the host", mysqlSays(0, refuses(1129, "Host 'x' is blocked because of many connection errors")), "", `the server says "Host 'x' is blocked because of many connection errors" (1129)`},
 		{"goes away", greeting, mysqlSays(2, refuses(1053, "#08S01Server shutdown in progress")), `the server says "Server shutdown in progress" (1053)`},

@@ -362,6 +362,7 @@ func FuzzOutbox(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 255, 255, 255, 1}, false, byte(28))
 	f.Add([]byte{200, 60, 120, 60, 60, 0}, true, byte(28))
 	f.Add([]byte{200, 60, 120, 60, 60, 0}, true, byte(53))
+	f.Add([]byte{255, 10, 255, 11, 255, 12}, true, byte(28)) // runs that take all memory for pieces
 	f.Fuzz(func(t *testing.T, data []byte, gso bool, front byte) {
 		recv, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		if err != nil {

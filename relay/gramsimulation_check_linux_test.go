@@ -80,6 +80,7 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 		}
 		clients[c] = true
 		s.lookAtWatches(f)
+		s.lookAtPreface(f)
 		if x := s.lifeOf(f.Value()); x != nil {
 			x.kept = f.kept
 			s.lookAtGramPace(x, f)

@@ -69,6 +69,7 @@ type gramWorld struct {
 	noGSO     bool
 	noGRO     bool
 	rates     int // flows have bandwidths, drawn with this; 0: they do not
+	preface   int // see gramPrefaceNone
 	sniff     int // clients are sniffed, by a plan that is drawn with this; 0: they are not
 }
 
@@ -355,6 +356,7 @@ func (s *gramSimulation) listens() (err error) {
 		Hooks:    Hooks{Admit: s.admit, Sniff: s.sniffGram, Upstream: s.choose, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
 		Timeouts: Timeouts{Idle: gramIdle},
 		Datagram: s.kind.config,
+		Dial:     &DialConfig{PrefaceEach: s.kind.preface == gramPrefaceEach},
 	})
 	if anew && err == nil && s.family() != sys.Unix && len(s.listener.sockets()) != len(s.core.loops) {
 		s.fail("a listener has %d sockets, and there are %d loops", len(s.listener.sockets()), len(s.core.loops))
@@ -474,6 +476,7 @@ func (s *gramSimulation) choose(f *Flow, attempt int) *Addr {
 	if attempt > 3 {
 		return nil
 	}
+	s.prefaceGrams(f)
 	return &s.to[(f.Value().(int)+attempt)%2]
 }
 

@@ -9,7 +9,10 @@ import (
 
 // What the clients and upstreams of a simulation of datagrams send and read. Each datagram has a name.
 
-func idOf(b []byte) gramID { return gramID{b[0], b[1], binary.LittleEndian.Uint32(b[4:])} }
+func idOf(b []byte) gramID {
+	b = withoutPreface(b)
+	return gramID{b[0], b[1], binary.LittleEndian.Uint32(b[4:])}
+}
 
 // fill writes datagram id.
 func (id gramID) fill(b []byte, tos uint8) {
@@ -142,6 +145,8 @@ func (s *gramSimulation) readGram(p *gramEnd, i int, dir byte) bool {
 
 // arrived checks a datagram that a peer has got.
 func (s *gramSimulation) arrived(b []byte, i int, dir byte, from string, tos uint8) {
+	all := b
+	b = withoutPreface(b)
 	if len(b) < gramHead {
 		s.fail("a datagram of %d bytes has arrived, which nobody has sent", len(b))
 		return
@@ -164,6 +169,7 @@ func (s *gramSimulation) arrived(b []byte, i int, dir byte, from string, tos uin
 		s.fail("datagram %v has arrived at client %d", x.gramID, i)
 	}
 	x.got = true
+	s.lookAtFront(all, x)
 	s.received++
 	if dir == up {
 		s.lookAtArrival(x)

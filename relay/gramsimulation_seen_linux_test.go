@@ -25,10 +25,11 @@ const (
 	markPatience  = "clients that said too little in time"
 	markTaken     = "datagrams that the hook took away"
 	markLimited   = "datagrams that were above a bandwidth"
+	markPreface   = "flows whose next datagram begins with a preface"
 	markOther     = "loops that have no socket of the listener"
 )
 
-var gramMarks = []string{markStray, markAstray, markRegrouped, markOwn, markOther, markSniffed, markReleased, markTurned, markPatience, markTaken, markLimited}
+var gramMarks = []string{markStray, markAstray, markRegrouped, markOwn, markOther, markSniffed, markReleased, markTurned, markPatience, markTaken, markLimited, markPreface}
 
 // gramCauses are the causes that schedules must have.
 var gramCauses = []Cause{CauseIdle, CauseRefused, CauseAnswered, CauseUpstreamRefused, CauseNoUpstream, CauseEvicted, CauseCrashed, CauseClosed}

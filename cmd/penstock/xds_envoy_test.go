@@ -195,6 +195,14 @@ var layer4Cases = []layer4Case{
 	}},
 	{"proxy-out", "PROXY header to the upstream, version 2", "version 2, command 1, from 127.0.0.1", tcpCase("", "", proxyTransport("V2"), receivers), func(t *testing.T, at net.Addr) string { return greeted(at, []byte("hello\n")) }},
 	{"weights", "weights 3 and 1", "one 3, two 1", tcpCase("", "", "", speakers(`one:, "loadBalancingWeight": 3`, `two:, "loadBalancingWeight": 1`)), func(t *testing.T, at net.Addr) string { return share(at, 40, 4) }},
+	{"split", "weighted_clusters, 3 and 1", "one 3, two 1", func(t *testing.T, name string) []string {
+		l := strings.Replace(tcpListener(name, name, 0, ""), `"cluster": "`+name+`"`, `"weightedClusters": {"clusters": [{"name": "`+name+`-one", "weight": 3}, {"name": "`+name+`-two", "weight": 1}]}`, 1)
+		list := []string{l}
+		for _, s := range []string{"one", "two"} {
+			list = append(list, edsCluster(name+"-"+s, ""), assignment(name+"-"+s, speakers(s)(t)...))
+		}
+		return list
+	}, func(t *testing.T, at net.Addr) string { return share(at, 400, 4) }}, // chance is six standard deviations away from another quarter
 	{"draining", "an endpoint that is DRAINING", "one 5, two 5", tcpCase("", "", "", speakers("one", "two", `three:, "healthStatus": "DRAINING"`)), func(t *testing.T, at net.Addr) string { return share(at, 20, 10) }},
 	{"unhealthy", "an endpoint that is UNHEALTHY", "one 5, two 5", tcpCase("", "", "", speakers("one", "two", `three:, "healthStatus": "UNHEALTHY"`)), func(t *testing.T, at net.Addr) string { return share(at, 20, 10) }},
 	{"static", "a STATIC cluster of which all endpoints are UNHEALTHY", "one 5, two 5", func(t *testing.T, name string) []string {

@@ -2,9 +2,11 @@ package xds
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/ads"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -85,24 +87,24 @@ func assemble(registry spec.Registry, listeners, clusters map[string]ads.Resourc
 			return a, tooManyValues(listenerURL, name)
 		}
 		plans = append(plans, l)
-		for _, c := range l.uses() {
-			if c.cluster == "" {
+		for c, to := range l.uses() {
+			if to.cluster == "" {
 				continue
 			}
-			r, ok := clusters[c.cluster]
+			r, ok := clusters[to.cluster]
 			if !ok {
-				a.open = append(a.open, openReference{l.name, c.cluster, c.path})
+				a.open = append(a.open, openReference{l.name, to.cluster, to.path})
 				continue
 			}
-			if used[c.cluster] == nil {
-				used[c.cluster] = newCluster(r)
-				order = append(order, c.cluster)
-				if values += used[c.cluster].d.values; values > maxAllValues {
-					return a, tooManyValues(clusterURL, c.cluster)
+			if used[to.cluster] == nil {
+				used[to.cluster] = newCluster(r)
+				order = append(order, to.cluster)
+				if values += used[to.cluster].d.values; values > maxAllValues {
+					return a, tooManyValues(clusterURL, to.cluster)
 				}
 			}
-			used[c.cluster].users[i] = true
-			used[c.cluster].group(c.use)
+			used[to.cluster].users[i] = true
+			used[to.cluster].group(c.use)
 		}
 	}
 	w := &writer{}
@@ -205,29 +207,45 @@ func writeRegistry(w *writer, r spec.Registry) {
 	w.section(2, &s, "")
 }
 
-// uses returns the chains that lead to a cluster.
-func (l *listenerPlan) uses() []*chain {
+// uses returns the chains with each cluster to which they lead.
+func (l *listenerPlan) uses() iter.Seq2[*chain, destination] {
 	all := slices.Clone(l.chains)
 	if l.to != nil {
 		all = append(all, l.to)
 	}
-	return all
+	return func(yield func(*chain, destination) bool) {
+		for _, c := range all {
+			for _, to := range c.to {
+				if !yield(c, to) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // write writes the listeners of a plan.
 func (l *listenerPlan) write(w *writer, index int, clusters map[string]*cluster, names map[string]string) {
 	resource := "Listener " + ads.OneLine(l.name)
 	l.limit(index, clusters)
-	for _, c := range l.uses() {
-		if target := clusters[c.cluster]; target != nil && c.hashed && !target.hashes() {
-			c.o.warn("", "hash policies are ignored: the cluster %s does not hash", ads.OneLine(c.cluster))
+	for c, to := range l.uses() {
+		if target := clusters[to.cluster]; target != nil && c.hashed && !target.hashes() {
+			c.o.warn("", "hash policies are ignored: the cluster %s does not hash", ads.OneLine(to.cluster))
 		}
 	}
-	group := func(c *chain) string {
-		if target := clusters[c.cluster]; target != nil {
-			return target.group(c.use).name
+	parts := func(c *chain) string { // as the configuration has them
+		var list []string
+		for _, to := range c.to {
+			group := nameOf(to.cluster)
+			if target := clusters[to.cluster]; target != nil {
+				group = target.group(c.use).name
+			}
+			if len(c.to) == 1 {
+				return quote(group)
+			}
+			list = append(list, "{group: "+quote(group)+", weight: "+strconv.FormatUint(to.weight, 10)+"}")
 		}
-		return nameOf(c.cluster)
+		return "[" + strings.Join(list, ", ") + "]"
 	}
 	routes := l.routes()
 	for i, url := range l.urls {
@@ -250,11 +268,11 @@ func (l *listenerPlan) write(w *writer, index int, clusters map[string]*cluster,
 		if len(routes) > 0 {
 			w.line(2, "routes:", place{resource, "filter_chains"})
 			for _, r := range routes {
-				w.line(3, "- "+r.section(group(r.chain)), place{resource, r.o.path("")})
+				w.line(3, "- "+r.section(parts(r.chain)), place{resource, r.o.path("")})
 			}
 		}
 		if l.to != nil {
-			w.line(2, "to: "+quote(group(l.to)), place{resource, l.to.path})
+			w.line(2, "to: "+parts(l.to), place{resource, l.to.path()})
 			w.line(2, "timeouts: {"+l.to.timeouts()+"}", place{resource, l.to.o.path("")})
 		}
 	}
@@ -271,7 +289,10 @@ func (l *listenerPlan) limit(index int, clusters map[string]*cluster) {
 		if n == 0 || len(c.static) == 1 && len(c.users) != 1 {
 			continue
 		}
-		alone := len(c.users) == 1 && len(l.urls) == 1 && !slices.ContainsFunc(l.uses(), func(other *chain) bool { return other.cluster != name })
+		alone := len(c.users) == 1 && len(l.urls) == 1
+		for _, to := range l.uses() {
+			alone = alone && to.cluster == name
+		}
 		if !alone {
 			c.o.object("circuit_breakers").warn("thresholds", "max_connections is ignored: the cluster is not the only one of a single listener")
 			continue

@@ -2,7 +2,9 @@ package xds
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,18 +29,72 @@ type listenerPlan struct {
 
 // A chain is a FilterChain.
 type chain struct {
-	o       *object
-	name    string // of the route
-	cluster string
-	use     use
-	path    string // of the cluster's name
-	life    time.Duration
-	idle    time.Duration
-	hashed  bool
+	o      *object
+	name   string // of the route
+	to     []destination
+	use    use
+	life   time.Duration
+	idle   time.Duration
+	hashed bool
 
 	sni, alpn []string
 	from      []netip.Prefix
 	at        *object // the conditions; nil: none
+}
+
+// A destination is a cluster to which a chain leads, or one of several.
+type destination struct {
+	cluster string
+	path    string // of the cluster's name
+	weight  uint64
+}
+
+// destinations reads where a proxy leads: to a cluster, or to several by weight.
+func (c *chain) destinations(o *object) {
+	weighted := o.object("weighted_clusters")
+	if weighted == nil {
+		if c.to = []destination{{o.text("cluster"), o.path("cluster"), 1}}; c.to[0].cluster == "" {
+			o.fail("cluster", "missing")
+		}
+		return
+	}
+	most, total := uint64(1), uint64(0)
+	for _, w := range weighted.objects("clusters") {
+		name := w.text("name")
+		n, _ := w.number("weight")
+		switch i := slices.IndexFunc(c.to, func(d destination) bool { return d.cluster == name }); {
+		case name == "":
+			w.fail("name", "missing")
+		case n == 0:
+			w.fail("weight", "0; allowed: 1 or more")
+		case i >= 0:
+			c.to[i].weight += n
+		default:
+			c.to = append(c.to, destination{name, w.path("name"), n})
+		}
+		if total += n; total > math.MaxUint32 {
+			w.fail("weight", "the sum of all weights is more than %d", uint32(math.MaxUint32)) // as Envoy does
+		}
+	}
+	for _, d := range c.to {
+		most = max(most, d.weight)
+	}
+	if most > spec.MaxPartWeight {
+		for i := range c.to {
+			c.to[i].weight = max(1, c.to[i].weight*spec.MaxPartWeight/most)
+		}
+	}
+	if len(weighted.objects("clusters")) == 0 {
+		weighted.fail("clusters", "missing")
+	}
+}
+
+// path returns the path of where a chain leads.
+func (c *chain) path() string {
+	if len(c.to) == 0 {
+		return c.o.path("")
+	}
+	return c.to[0].path
 }
 
 // newListener reads a Listener.
@@ -170,17 +226,16 @@ func (l *listenerPlan) proxy(path string) {
 }
 
 func (l *listenerPlan) udpProxy(o *object) {
-	c := &chain{o: o, cluster: o.text("cluster"), path: o.path("cluster"), idle: o.duration("idle_timeout", time.Minute)}
+	c := &chain{o: o, idle: o.duration("idle_timeout", time.Minute)}
+	from := o
 	if m := o.object("matcher"); m != nil {
 		if action := m.object("on_no_match").object("action"); action == nil {
 			m.fail("on_no_match", "missing")
 		} else if route := action.open("typed_config", &udpRouteTable); route != nil {
-			c.cluster, c.path = route.text("cluster"), route.path("cluster")
+			from = route
 		}
 	}
-	if c.cluster == "" {
-		o.fail("cluster", "missing")
-	}
+	c.destinations(from)
 	c.use = use{udp: true, original: o.flag("use_original_src_ip")}
 	c.hashed = len(o.objects("hash_policies")) > 0
 	l.to = c
@@ -222,7 +277,9 @@ func (l *listenerPlan) readChains() {
 			continue
 		}
 		if c.name == "" {
-			c.name = c.cluster
+			if c.name = "split"; len(c.to) == 1 {
+				c.name = c.to[0].cluster
+			}
 		}
 		c.name = nameOf(c.name)
 		for n, base := 2, c.name; names[c.name] || c.name == "default"; n++ {
@@ -263,10 +320,7 @@ func (l *listenerPlan) chain(o *object) *chain {
 	if p == nil {
 		return nil
 	}
-	c.cluster, c.path = p.text("cluster"), p.path("cluster")
-	if c.cluster == "" {
-		p.fail("cluster", "missing")
-	}
+	c.destinations(p)
 	c.idle = p.duration("idle_timeout", time.Hour)
 	c.life = p.duration("max_downstream_connection_duration", 0)
 	c.hashed = len(p.objects("hash_policy")) > 0

@@ -103,7 +103,7 @@ func (l *listenerPlan) warnFallThrough() {
 }
 
 // section returns a route.
-func (r *routePlan) section(group string) string {
+func (r *routePlan) section(to string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "{name: %s", quote(r.name))
 	if len(r.from) > 0 {
@@ -119,7 +119,7 @@ func (r *routePlan) section(group string) string {
 	if len(r.alpn) > 0 {
 		b.WriteString(", alpn: " + quoteList(r.alpn))
 	}
-	b.WriteString(", to: " + quote(group) + ", timeouts: {" + r.timeouts() + "}}")
+	b.WriteString(", to: " + to + ", timeouts: {" + r.timeouts() + "}}")
 	return b.String()
 }
 

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -126,6 +127,42 @@ func TestAssemble(t *testing.T) {
 				t.Errorf("\n%s", got.String())
 			}
 		})
+	}
+}
+
+// weighted_clusters are parts of a route.
+func TestWeightedClusters(t *testing.T) {
+	part := func(name string, weight int) map[string]any { return map[string]any{"name": name, "weight": weight} }
+	for _, c := range []struct {
+		parts []any
+		want  string
+	}{
+		{[]any{part("web", 95), part("api", 5)}, `to: [{group: "web", weight: 95}, {group: "api", weight: 5}]`},
+		{[]any{part("web", 1), part("api", 5), part("web", 2)}, `to: [{group: "web", weight: 3}, {group: "api", weight: 5}]`},
+		{[]any{part("web", 4_000_000_000), part("api", 2_000)}, `to: [{group: "web", weight: 1000000}, {group: "api", weight: 1}]`},
+		{[]any{part("web", 7)}, `to: "web"`},
+		{[]any{part("web", 4_000_000_000), part("api", 1_000_000_000)}, "the sum of all weights is more than 4294967295"},
+		{[]any{part("web", 0)}, "weighted_clusters.clusters[0].weight: 0; allowed: 1 or more"},
+		{[]any{map[string]any{"weight": 1}}, "weighted_clusters.clusters[0].name: missing"},
+		{nil, "weighted_clusters.clusters: missing"},
+		{[]any{part("web", 1), part("none", 1)}, "weighted_clusters.clusters[1].name: there is no Cluster none"},
+	} {
+		chain := map[string]any{"filters": map[string]any{"name": "tcp", "typed_config": packed{&tcpProxyTable, map[string]any{"weighted_clusters": map[string]any{"clusters": c.parts}}}}}
+		clusters := map[string]ads.Resource{}
+		for _, name := range []string{"web", "api"} {
+			clusters[name] = ads.Resource{Name: name, URL: clusterURL, Value: encode(t, &clusterTable, withKeys(plainCluster, map[string]any{"name": name}))}
+		}
+		a, err := assemble(registryOf("http://127.0.0.1:1"), map[string]ads.Resource{"web": {Name: "web", URL: listenerURL, Value: encode(t, &listenerTable, withKeys(plainListener, map[string]any{"filter_chains": chain}))}}, clusters)
+		got := fmt.Sprint(err, a.open)
+		if err == nil && len(a.open) == 0 {
+			got = string(a.text.YAML)
+			if _, err := config.Parse("text", a.text.YAML); err != nil {
+				t.Errorf("%v\n%s", err, got)
+			}
+		}
+		if !strings.Contains(got, c.want) {
+			t.Errorf("%s is missing in\n%s", c.want, got)
+		}
 	}
 }
 

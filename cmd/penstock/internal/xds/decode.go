@@ -202,7 +202,7 @@ func (o *object) path(name string) string {
 // listed reports whether a field is a list: names of lists are plurals, but for a few.
 func (o *object) listed(f *field) bool {
 	switch f.name {
-	case "load_balancer_endpoints", "circuit_breakers", "pass_through_tlvs", "upstream_connection_options":
+	case "load_balancer_endpoints", "circuit_breakers", "pass_through_tlvs", "upstream_connection_options", "weighted_clusters":
 		return false
 	case "receive":
 		return true

@@ -86,7 +86,7 @@ var filterTable = message{"envoy.config.listener.v3.Filter", "any other filter i
 var tcpProxyTable = message{"envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy", "", []field{
 	{1, "stat_prefix", textKind, silent, nil, "metrics have the listener's name"},
 	{2, "cluster", textKind, done, nil, "the route's `to`"},
-	{10, "weighted_clusters", otherKind, refused, nil, "not yet: a route leads to one cluster, whose endpoints may have weights"},
+	{10, "weighted_clusters", messageKind, done, &weightedTable, "the parts of the route's `to`, chosen at random, as in Envoy"},
 	{14, "on_demand", otherKind, refused, nil, "clusters are known before they are used"},
 	{9, "metadata_match", otherKind, refused, nil, "groups have no subsets"},
 	{8, "idle_timeout", durationKind, done, nil, "`timeouts: {idle, half-closed}`; 1h if it is not set, as in Envoy; 0 is never"},
@@ -107,6 +107,16 @@ var tcpProxyTable = message{"envoy.extensions.filters.network.tcp_proxy.v3.TcpPr
 	{21, "upstream_connect_mode", numberKind, refused, nil, "upstreams are connected to at once, or after the ClientHello where a route needs it"},
 	{22, "max_early_data_bytes", wrappedKind, refused, nil, "as upstream_connect_mode"},
 	{24, "check_drain_close", wrappedKind, ignored, nil, "`drain` and `removed` of the configuration say how long flows continue"},
+}}
+
+var weightedTable = message{"envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy.WeightedCluster", "", []field{
+	{1, "clusters", messageKind, done, &clusterWeightTable, "a part each; one that is there twice is one part"},
+}}
+
+var clusterWeightTable = message{"envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy.WeightedCluster.ClusterWeight", "", []field{
+	{1, "name", textKind, done, nil, "`group`"},
+	{2, "weight", numberKind, done, nil, "`weight`; if the greatest is more than 1000000, all become smaller in proportion, and stay 1 at least"},
+	{3, "metadata_match", otherKind, refused, nil, "groups have no subsets"},
 }}
 
 var hashPolicyTable = message{"envoy.type.v3.HashPolicy", "", []field{

@@ -7,7 +7,7 @@ import (
 )
 
 // Bandwidth in a simulation of datagrams. Over any time, each direction of a flow lets pass no more than its rate, one burst and one message, and
-// one burst more for each process that goes on with it. None is dropped for that reason while no flow has been sent that much.
+// as much more for each process that goes on with it. None is dropped for that reason while no flow has been sent that much.
 
 // gramPace is the bandwidth of a flow, and what it has had of it.
 type gramPace struct {
@@ -88,7 +88,7 @@ func (s *gramSimulation) lookAtGramPace(life *gramLife, f *datagramFlow) {
 	}
 	passed := s.world.Elapsed() - p.at
 	for dir, n := range now {
-		p.excess[dir] = max(0, p.excess[dir]-float64(p.rate)*passed.Seconds()) + float64(max(0, n-p.passed[dir])) - p.burst()*float64(s.processes-p.process)
+		p.excess[dir] = max(0, p.excess[dir]-float64(p.rate)*passed.Seconds()) + float64(max(0, n-p.passed[dir])) - (p.burst()+s.longestGram())*float64(s.processes-p.process)
 		if slack := 16 + float64(p.rate)/1000; p.excess[dir] > p.burst()+s.longestGram()+slack {
 			s.fail("flow %d: %d bytes have passed in direction %d; that is %.0f above its bandwidth of %d bytes a second, and %.0f are a burst\n%s", life.number, n, dir, p.excess[dir], p.rate, p.burst(), s.describeGrams())
 		}

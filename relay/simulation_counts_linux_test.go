@@ -86,7 +86,7 @@ func (s *simulation) checkPipes() {
 	for p := pipes.Get(); p != nil; p = pipes.Get() {
 		all = append(all, p)
 	}
-	if n := int64(len(all)); n != pipes.Stats().Max {
+	if n := int64(len(all)); n != pipes.Stats().Max && s.files == 0 {
 		s.fail("%d pipes can be leased, of %d", n, pipes.Stats().Max)
 	}
 	for _, p := range all {

@@ -77,6 +77,7 @@ type simSettings struct {
 	slowConnects bool          // so are connects
 	backlog      int           // of upstreams; 0: the most
 	limits       bool          // there are other time-outs
+	files        int           // descriptors that a process may have; 0: as many as it likes
 	loops        int           // 0: one
 	changes      bool          // the next process has another number of them
 	close        bool          // at the end, the engine is closed
@@ -259,6 +260,7 @@ func (s *simulation) start() {
 		keep.After = simAfter
 	}
 	s.processes++
+	s.process.Limit, s.scarce = s.files, s.scarce || s.files > 0
 	loops := max(1, s.loops)
 	if s.changes && s.processes%2 == 0 {
 		loops = loops%3 + 1

@@ -113,6 +113,9 @@ func drawSchedule(seed uint64) simSchedule {
 	if r.IntN(4) == 0 {
 		x.rates = 1 + r.IntN(1<<10)
 	}
+	if r.IntN(8) == 0 {
+		x.files = 26 + r.IntN(24)
+	}
 	x.slowConnects = x.slowConnects || x.limits && r.IntN(2) == 0
 	return x
 }
@@ -403,7 +406,7 @@ func numberOption[T ~int | ~int64 | ~uint8](name string, v *T) simOption {
 }
 
 func (x *simSettings) options() []simOption {
-	return []simOption{flagOption("slowConnects", &x.slowConnects), numberOption("backlog", &x.backlog), numberOption("loops", &x.loops), flagOption("changes", &x.changes), flagOption("limits", &x.limits),
+	return []simOption{flagOption("slowConnects", &x.slowConnects), numberOption("backlog", &x.backlog), numberOption("files", &x.files), numberOption("loops", &x.loops), flagOption("changes", &x.changes), flagOption("limits", &x.limits),
 		flagOption("close", &x.close), numberOption("busy", &x.busy), numberOption("rates", &x.rates)}
 }
 

@@ -1,6 +1,7 @@
 package simkernel
 
 import (
+	"cmp"
 	"syscall"
 	"time"
 
@@ -12,6 +13,9 @@ const first = 1 << 28
 
 // Process is a process, and implements [sys.Kernel] for it.
 type Process struct {
+	// Limit is how many descriptors it may have; 0: as many as World.Limit says.
+	Limit int
+
 	// Fault, if it is not nil, is called before each call that can move up to n bytes, and says how many it may move at most, or what
 	// it fails with. n is 0 for calls that move none. Behind EAGAIN there is an edge, before the next call: what was missing has come.
 	Fault func(call Call, n int) (most int, errno sys.Errno)
@@ -155,7 +159,7 @@ func (p *Process) file(fd int) *file {
 func (p *Process) install(f *file) (int, sys.Errno) {
 	for ; p.free < len(p.files) && p.files[p.free] != nil; p.free++ {
 	}
-	if p.free >= p.w.Limit {
+	if p.free >= p.limit() {
 		if f.refs > 0 {
 			f.release()
 		}
@@ -239,7 +243,7 @@ func (p *Process) Accept(fd int, sa *sys.Sockaddr) (int, sys.Errno) {
 	if e != 0 {
 		return -1, e
 	}
-	c, from, e := s.accept(p.open >= p.w.Limit)
+	c, from, e := s.accept(p.open >= p.limit())
 	if e != 0 {
 		return -1, e
 	}
@@ -669,8 +673,11 @@ func (p *Process) PeerAddr(fd int, sa *sys.Sockaddr) sys.Errno {
 // Now implements [sys.Kernel].
 func (p *Process) Now() time.Time { return p.w.Now() }
 
+// limit returns how many descriptors the process may have.
+func (p *Process) limit() int { return cmp.Or(p.Limit, p.w.Limit) }
+
 // FileLimit implements [sys.Kernel].
-func (p *Process) FileLimit() (uint64, error) { return uint64(p.w.Limit), nil }
+func (p *Process) FileLimit() (uint64, error) { return uint64(p.limit()), nil }
 
 // OpenFiles implements [sys.Kernel].
 func (p *Process) OpenFiles() (int, bool) { return p.open, true }

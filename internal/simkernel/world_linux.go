@@ -33,7 +33,7 @@ type World struct {
 	Lost func(b []byte)
 	// Wipe makes memory that processes have shared what it was before they had it, so that others can have it; nil: the kernel gets it back.
 	Wipe func(b []byte)
-	// Limit is how many descriptors a process may have.
+	// Limit is how many descriptors a process may have that has no other limit.
 	Limit int
 
 	memory     *memory

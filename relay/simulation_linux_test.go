@@ -56,8 +56,10 @@ type simulation struct {
 	begun     begunWith
 	kernel    *costKernel
 	drain     simDrain
-	peersDo   func() // between two calls of the relay
-	restoring bool   // the process has not restored all flows yet
+	peersDo   func()         // between two calls of the relay
+	damaged   bool           // a ledger was
+	spoiled   map[*byte]bool // the memory of such a ledger
+	restoring bool           // the process has not restored all flows yet
 	wrong     error
 	scratch   *[simPeriod]byte
 }

@@ -15,7 +15,13 @@ var simScratch = sync.Pool{New: func() any { return new([simPeriod]byte) }}
 // newEmptySimulation returns one of a world in which there is nothing. Its memory is lent until giveBack.
 func newEmptySimulation() *simulation {
 	s := &simulation{world: simkernel.New(), scratch: simScratch.Get().(*[simPeriod]byte)}
-	s.world.Wipe = ledger.Wipe
+	s.world.Wipe = func(b []byte) {
+		if s.spoiled[&b[0]] {
+			b[0] ^= 0xff // or nobody knows what to clear
+			delete(s.spoiled, &b[0])
+		}
+		ledger.Wipe(b)
+	}
 	return s
 }
 

@@ -63,15 +63,16 @@ const (
 	simBulk
 	simUrgent
 	simPour
+	simDamage
 	simKinds
 )
 
-var simNames = [simKinds]string{"turn", "connect", "accept", "send", "read", "end", "close", "reset", "deliver", "sleep", "die", "dieTwice", "kill", "upgrade", "fault", "heal", "holderFails", "settle", "answer", "resume", "drain", "drainEnds", "bulk", "urgent", "pour"}
+var simNames = [simKinds]string{"turn", "connect", "accept", "send", "read", "end", "close", "reset", "deliver", "sleep", "die", "dieTwice", "kill", "upgrade", "fault", "heal", "holderFails", "settle", "answer", "resume", "drain", "drainEnds", "bulk", "urgent", "pour", "damage"}
 
 // simWeights say how often a step is drawn.
 var simWeights = [simKinds]int{
 	simTurn: 30, simConnect: 5, simAccept: 8, simSend: 18, simRead: 14, simEnd: 3, simClose: 1, simReset: 1, simDeliver: 12, simSleep: 4,
-	simDie: 6, simDieTwice: 1, simKill: 1, simUpgrade: 1, simFault: 4, simHeal: 4, simHolderFails: 1, simSettle: 1, simAnswer: 6, simResume: 3, simDrainBegins: 2, simDrainEnds: 2, simBulk: 8, simUrgent: 3, simPour: 2,
+	simDie: 6, simDieTwice: 1, simKill: 1, simUpgrade: 1, simFault: 4, simHeal: 4, simHolderFails: 1, simSettle: 1, simAnswer: 6, simResume: 3, simDrainBegins: 2, simDrainEnds: 2, simBulk: 8, simUrgent: 3, simPour: 2, simDamage: 1,
 }
 
 func (x simStep) String() string { return fmt.Sprintf("{%s %d %d}", simNames[x.kind], x.a, x.b) }
@@ -94,12 +95,16 @@ func drawSchedule(seed uint64) simSchedule {
 		x.steps = append(x.steps, simStep{simConnect, r.IntN(1 << 10), r.IntN(1 << 10)})
 	}
 	drains := r.IntN(5) == 0
+	damages := r.IntN(6) == 0
 	for range 20 + r.IntN(100) {
 		n, kind := r.IntN(sum), simKind(0)
 		for ; n >= simWeights[kind]; kind++ {
 			n -= simWeights[kind]
 		}
 		if (kind == simDrainBegins || kind == simDrainEnds) && !drains {
+			kind = simTurn
+		}
+		if kind == simDamage && !damages {
 			kind = simTurn
 		}
 		x.steps = append(x.steps, simStep{kind, r.IntN(1 << 10), r.IntN(1 << 10)})
@@ -199,6 +204,8 @@ func (s *simulation) does(x simStep) bool {
 		return f != nil && s.bulk(f, side, 1+x.b>>5%5)
 	case simUrgent:
 		return f != nil && s.sendUrgent(f, side)
+	case simDamage:
+		return s.damage(x.a)
 	case simPour:
 		return f != nil && s.pour(f, side, 15+x.b>>5)
 	}

@@ -1,0 +1,58 @@
+package relay
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/penstock/penstock/relay/hold"
+)
+
+// damage kills the process and makes one of its ledgers unreadable. The flows that are held there are lost: their peers' connections are
+// reset, and Restore counts them. Those of other loops go on. An ID may be given again.
+func (s *simulation) damage(n int) bool {
+	keys := slices.DeleteFunc(slices.Collect(maps.Keys(s.keeper.held)), func(k holdKey) bool { return kindOf(k) != holdLedger })
+	slices.SortFunc(keys, func(a, b holdKey) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
+	if len(keys) == 0 || s.core == nil {
+		return false
+	}
+	key := keys[n%len(keys)]
+	index := loopOf(key)
+	s.died()
+	if st := s.begun.byLoop; index < len(st) {
+		s.begun.flows -= st[index]
+	}
+	for k := range s.keeper.held {
+		if kindOf(k) == holdFlow && loopOf(k) == index {
+			s.begun.flows++
+		}
+	}
+	for _, f := range s.flows {
+		f.lost = f.lost || f.kept && f.loop == index
+	}
+	s.damaged, s.keeper.fails = true, 0 // an engine needs its ledgers held
+	s.spoil(s.keeper.held[key])
+	s.begin()
+	return true
+}
+
+// spoil changes the first byte of a ledger.
+func (s *simulation) spoil(x hold.Held) {
+	p, fd := s.keeper.process, x.FDs[0]
+	size, e := p.SealedSize(fd)
+	if e != 0 {
+		s.fail("the size of a ledger: %v", e)
+		return
+	}
+	mem, e := p.Map(fd, size)
+	if e != 0 {
+		s.fail("map a ledger: %v", e)
+		return
+	}
+	mem[0] ^= 0xff
+	if s.spoiled == nil {
+		s.spoiled = make(map[*byte]bool)
+	}
+	s.spoiled[&mem[0]] = !s.spoiled[&mem[0]]
+	p.Unmap(mem)
+}

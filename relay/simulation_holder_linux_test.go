@@ -13,9 +13,10 @@ type simHolder struct {
 	s       *simulation
 	process *simkernel.Process
 	held    map[holdKey]hold.Held
-	new     []holdKey   // since the last Flush that succeeded
-	fails   int         // the next calls of Flush
-	late    []hold.Held // dropped, and not closed yet
+	new     []holdKey        // since the last Flush that succeeded
+	fails   int              // the next calls of Flush
+	late    []hold.Held      // dropped, and not closed yet
+	dropped map[holdKey]bool // ledgers, by this process: the next one of a loop has another key, since the keeper may learn of a drop later
 }
 
 func (h *simHolder) Hold(key [2]uint64, label string, fds []int) error {
@@ -29,7 +30,7 @@ func (h *simHolder) Hold(key [2]uint64, label string, fds []int) error {
 		}
 		x.FDs = append(x.FDs, n)
 	}
-	if _, taken := h.held[key]; taken {
+	if _, taken := h.held[key]; taken || h.dropped[key] {
 		h.s.fail("key %v is held twice", key)
 	}
 	h.held[key] = x
@@ -46,6 +47,9 @@ func (h *simHolder) Drop(key [2]uint64) {
 func (h *simHolder) drop(key [2]uint64) {
 	if x, ok := h.held[key]; ok {
 		delete(h.held, key)
+		if kindOf(key) == holdLedger {
+			h.dropped[key] = true
+		}
 		h.late = append(h.late, x)
 	}
 }
@@ -79,6 +83,7 @@ func (h *simHolder) closeDropped() {
 
 // give gives the next process what is held.
 func (h *simHolder) give() (all []hold.Held) {
+	clear(h.dropped)
 	h.closeDropped()
 	h.new = nil
 	for _, x := range h.held {

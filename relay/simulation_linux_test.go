@@ -217,7 +217,7 @@ func newSimulation(settings simSettings) *simulation {
 	s.seen.init()
 	s.world.Slow = s.slow
 	s.peers = s.world.NewProcess()
-	s.keeper = &simHolder{s: s, process: s.world.NewProcess(), held: make(map[holdKey]hold.Held)}
+	s.keeper = &simHolder{s: s, process: s.world.NewProcess(), held: make(map[holdKey]hold.Held), dropped: make(map[holdKey]bool)}
 	s.at = [simNetworks]Addr{{Network: TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:1000")}, {Network: Unix, Path: "@relay"}}
 	s.to = [simNetworks]Addr{{Network: TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:2000")}, {Network: Unix, Path: "@upstream"}}
 	s.dead = [simNetworks]Addr{{Network: TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:3000")}, {Network: Unix, Path: "@nobody"}}

@@ -49,6 +49,9 @@ func (s *simulation) look() {
 
 // lookAt looks at a loop's flows, and returns how many pipes they lease.
 func (s *simulation) lookAt(st *streams) (leased int64) {
+	if len(st.closingPorts) > 0 && st.pause.until == 0 && st.Until() > 0 {
+		s.fail("loop %d sleeps, and clients may wait at a listener that closes", st.loop.Index)
+	}
 	k := st.keep
 	var kept int64
 	st.slab.Each(func(f *streamFlow) {

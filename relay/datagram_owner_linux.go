@@ -117,6 +117,14 @@ type portAddress struct {
 	listeners map[*Listener]int // that have a port there, and how many; under datagramShare.addressMu
 }
 
+// shared reports whether the sockets of an address will change, or have changed and not each flow is marked for it: those of a
+// listener that closes are beside those of another one, and leave with the process at the latest.
+func (sh *datagramShare) shared(a *portAddress) bool {
+	sh.addressMu.Lock()
+	defer sh.addressMu.Unlock()
+	return len(a.listeners) > 1 || a.marking.Load() > 0
+}
+
 // most is how many flows there may be.
 func (sh *datagramShare) most() int64 {
 	if sh.maxFlows > 0 {

@@ -93,14 +93,6 @@ func (d *datagrams) regroup(p *datagramPort) {
 	}
 }
 
-// shared reports whether the sockets of an address will change, or have changed and not each flow is marked for it: those of a
-// listener that closes are beside those of another one, and leave with the process at the latest.
-func (sh *datagramShare) shared(a *portAddress) bool {
-	sh.addressMu.Lock()
-	defer sh.addressMu.Unlock()
-	return len(a.listeners) > 1 || a.marking.Load() > 0
-}
-
 // setAstray notes that the datagrams of a flow's client may reach other loops, also for the next process.
 func (d *datagrams) setAstray(f *datagramFlow) {
 	f.astray = true

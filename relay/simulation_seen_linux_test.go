@@ -74,7 +74,7 @@ func (x *simSeen) String() string {
 }
 
 // simSeedsEnough is how many schedules do everything that schedules can do.
-const simSeedsEnough = 800
+const simSeedsEnough = 1200
 
 // simCostsWanted are what schedules must have done to save time.
 var simCostsWanted = []string{costAhead, costLarger, costCopied}

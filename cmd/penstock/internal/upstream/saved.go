@@ -3,6 +3,7 @@ package upstream
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sort"
 	"strings"
@@ -41,6 +42,12 @@ type SavedNewMember struct {
 	Backup   bool   `json:"backup,omitempty"`
 	MaxFlows int    `json:"max-flows,omitempty"`
 	Drained  bool   `json:"drained,omitempty"`
+
+	CheckPort    uint16     `json:"check-port,omitempty"`
+	CheckAddress netip.Addr `json:"check-address,omitzero"`
+	AgentPort    uint16     `json:"agent-port,omitempty"`
+	AgentAddress netip.Addr `json:"agent-address,omitzero"`
+	AgentSend    []byte     `json:"agent-send,omitempty"`
 }
 
 // A SavedMove is another address of a member of the file.
@@ -182,7 +189,8 @@ func (g *Group) save() SavedGroup {
 }
 
 func saveNew(m spec.Member) SavedNewMember {
-	return SavedNewMember{Name: m.Name, To: m.To.String(), Weight: m.Weight, Backup: m.Backup, MaxFlows: m.MaxFlows, Drained: m.Drained}
+	return SavedNewMember{Name: m.Name, To: m.To.String(), Weight: m.Weight, Backup: m.Backup, MaxFlows: m.MaxFlows, Drained: m.Drained,
+		CheckPort: m.CheckPort, CheckAddress: m.CheckAddress, AgentPort: m.AgentPort, AgentAddress: m.AgentAddress, AgentSend: []byte(m.AgentSend)}
 }
 
 func (m *Member) save() SavedMember {
@@ -300,7 +308,8 @@ func (from *SavedGroup) changes() (c memberChanges) {
 func (m *SavedNewMember) member() (spec.Member, bool) {
 	to, err := spec.ParseUpstream(m.To)
 	ok := err == nil && validText(m.Name) && m.Weight >= 0 && m.Weight <= 256 && m.MaxFlows >= 0 && m.MaxFlows <= 1<<30
-	return spec.Member{Name: m.Name, To: to, Weight: m.Weight, Backup: m.Backup, MaxFlows: m.MaxFlows, Drained: m.Drained}, ok
+	return spec.Member{Name: m.Name, To: to, Weight: m.Weight, Backup: m.Backup, MaxFlows: m.MaxFlows, Drained: m.Drained,
+		CheckPort: m.CheckPort, CheckAddress: m.CheckAddress, AgentPort: m.AgentPort, AgentAddress: m.AgentAddress, AgentSend: string(m.AgentSend)}, ok
 }
 
 func validText(s string) bool {

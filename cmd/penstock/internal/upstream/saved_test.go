@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -340,5 +341,31 @@ func TestQueryText(t *testing.T) {
 	}
 	if got, want := namedText(r), `consul "x": "web" network tcp port 0 port-name "" tags "v2" datacenter "" stale false weight 0 max-flows 0`; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// A member that operators have removed stays so in the next process, whatever the file says of it.
+func TestSavedRemovalOfMemberWithKeys(t *testing.T) {
+	cfg := &spec.Group{Name: "g", Balance: "first", Members: members(2)}
+	m := &cfg.Members[1]
+	m.CheckPort, m.CheckAddress, m.AgentPort, m.AgentAddress, m.AgentSend = 81, netip.MustParseAddr("10.0.0.9"), 82, netip.MustParseAddr("10.0.0.8"), "a\xffb"
+	m.Weight, m.Backup, m.MaxFlows, m.Drained = 5, true, 7, true
+	for v, i := reflect.ValueOf(*m), 0; i < v.NumField(); i++ {
+		if v.Field(i).IsZero() {
+			t.Errorf("this test does not set %s", v.Type().Field(i).Name)
+		}
+	}
+	first := NewSet(Options{})
+	first.Apply([]*spec.Group{cfg})
+	if err := first.RemoveMember("g", "m1"); err != nil {
+		t.Fatal(err)
+	}
+	saved := throughJSON(t, first.Save())
+	first.Close()
+	next := NewSet(Options{Saved: saved})
+	defer next.Close()
+	next.Apply([]*spec.Group{cfg})
+	if got := describe(next); len(got) != 1 || !strings.HasPrefix(got[0], "g/m0") {
+		t.Errorf("%q", got)
 	}
 }

@@ -168,6 +168,21 @@ func writeMembers(b *strings.Builder, group string, members []spec.Member) {
 		if m.Drained {
 			b.WriteString(", drained: true")
 		}
+		if m.CheckPort > 0 {
+			fmt.Fprintf(b, ", check-port: %d", m.CheckPort)
+		}
+		if m.CheckAddress.IsValid() {
+			fmt.Fprintf(b, ", check-address: %s", quoted(m.CheckAddress.String()))
+		}
+		if m.AgentPort > 0 {
+			fmt.Fprintf(b, ", agent-port: %d", m.AgentPort)
+		}
+		if m.AgentAddress.IsValid() {
+			fmt.Fprintf(b, ", agent-address: %s", quoted(m.AgentAddress.String()))
+		}
+		if m.AgentSend != "" {
+			fmt.Fprintf(b, ", agent-send: \"hex:%x\"", m.AgentSend)
+		}
 		b.WriteString("}\n")
 	}
 }

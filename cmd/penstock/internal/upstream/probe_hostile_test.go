@@ -1,12 +1,19 @@
 package upstream
 
 import (
+	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // aCheck is a check on a connection, and what a member that is well says in it, in pieces: each but the first one after something was received.
@@ -161,3 +168,62 @@ type slow struct{ net.Conn }
 
 func (*slow) Read(b []byte) (int, error)  { b[0] = 'x'; return 1, nil }
 func (*slow) Write(b []byte) (int, error) { return len(b), nil }
+
+// Checks and questions to agents that hang end with a reload that changes them, and with the Set, whatever they wait for: nothing of them is left.
+func TestChecksThatHangEnd(t *testing.T) {
+	testnet.CheckLeaks(t)
+	l := listen(t, "tcp")
+	defer l.Close()
+	var open, all atomic.Int32
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Add(1)
+			open.Add(1)
+			wg.Go(func() {
+				io.Copy(io.Discard, c)
+				c.Close()
+				open.Add(-1)
+			})
+		}
+	})
+	defer wg.Wait()
+	defer l.Close()
+	to := addrOf(l.Addr()).AddrPort
+	long := time.Hour
+	tls, starttls := spec.DefaultClientTLS, spec.DefaultClientTLS
+	tls.NoVerify, starttls.NoVerify, starttls.StartTLS = true, true, "postgresql"
+	checks := []*spec.Check{
+		{Kind: "send-expect", Expect: []byte("x")}, {Kind: "send-expect", Send: []byte("x"), Then: []spec.Exchange{{Expect: []byte("x")}}},
+		{Kind: "postgres"}, {Kind: "mysql"}, {Kind: "http"}, {Kind: "tcp", TLS: &tls}, {Kind: "postgres", TLS: &starttls},
+	}
+	const each = 9
+	config := func(round int) (groups []*spec.Group) {
+		for i, c := range checks {
+			c := *c
+			c.Every, c.Timeout, c.Rise, c.Fall = long, long, 1+round, 1
+			g := &spec.Group{Name: fmt.Sprint("g", i), Balance: "round-robin", Check: &c, Agent: &spec.Agent{Port: to.Port(), Every: long, Timeout: long + time.Duration(round)}}
+			for j := range each {
+				g.Members = append(g.Members, spec.Member{Name: fmt.Sprint("m", j), Weight: 1, To: spec.Endpoint{Kind: spec.TCP, Host: to.Addr().String(), Port: to.Port()}})
+				if j > 0 {
+					g.Members[j].To.Port, g.Members[j].CheckPort = uint16(j), to.Port()
+				}
+			}
+			groups = append(groups, g)
+		}
+		return groups
+	}
+	s := NewSet(Options{})
+	defer s.Close()
+	n := int32(2 * each * len(checks))
+	for round := range 4 {
+		s.Apply(config(round))
+		testwait.Until(t, "everything hangs, and nothing of before", func() bool { return open.Load() == n && all.Load() >= int32(round+1)*n })
+	}
+	s.Close()
+	testwait.Until(t, "nothing hangs", func() bool { return open.Load() == 0 })
+}

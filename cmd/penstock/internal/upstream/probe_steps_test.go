@@ -58,6 +58,18 @@ func TestProbeSteps(t *testing.T) {
 		{"in another order", lines("one three two\n", nil), []spec.Exchange{exchange("", "two"), exchange("", "three")}, `step 2: the answer is "\n"; expected: "three"`},
 		// An answer comes after what was sent.
 		{"an old answer", lines("+OK +OK\n", map[string]string{"x": "-ERR\n"}), []spec.Exchange{exchange("", "+OK"), exchange("x\n", "+OK")}, `step 2: the answer is "-ERR\n"; expected: "+OK"`},
+		// As the tests of HAProxy (reg-tests/checks) and Envoy (health_checker_impl_test.cc) have them.
+		{"redis, an error", lines("", map[string]string{"PING": "-ERR unknown command\r\n"}), redis[:1], `the answer is "-ERR unknown command\r\n"; expected: "+PONG"`},
+		{"redis, a password is missing", lines("", map[string]string{"PING": "-NOAUTH Authentication required.\r\n"}), redis[:1], `the answer is "-NOAUTH Authentication required.\r\n"; expected: "+PONG"`},
+		{"redis, no disk", lines("", map[string]string{"PING": "-MISCONF Redis is configured to save\r\n"}), redis[:1], `the answer is "-MISCONF Redis is configured to save\r\n"; expected: "+PONG"`},
+		{"redis, a key is not there", lines("", map[string]string{"EXISTS maintenance": ":0\r\n"}), []spec.Exchange{exchange("EXISTS maintenance\r\n", ":0")}, ""},
+		{"redis, a key is there", lines("", map[string]string{"EXISTS maintenance": ":1\r\n"}), []spec.Exchange{exchange("EXISTS maintenance\r\n", ":0")}, `the answer is ":1\r\n"; expected: ":0"`},
+		{"redis, the end", lines("", map[string]string{"PING": ""}), redis[:1], `no answer (EOF); expected: "+PONG"`},
+		{"mail, no EHLO", lines("220 mail ESMTP\r\n", map[string]string{"EHLO penstock": "502 no\r\n"}), mail, `step 2: the answer is "502 no\r\n"; expected: "250 "`},
+		{"mail, an end without a word", lines("220 mail ESMTP\r\n", map[string]string{"EHLO penstock": "250 HELP\r\n", "QUIT": ""}), mail, `step 3: no answer (EOF); expected: "221"`},
+		{"bytes with others between", lines("\x00\x01\x99\x02\x03\n", nil), []spec.Exchange{exchange("", "\x01"), exchange("", "\x02")}, ""},
+		{"bytes of which one is missing", lines("\x00\x01\x99\x03\n", nil), []spec.Exchange{exchange("", "\x01"), exchange("", "\x02")}, `step 2: the answer is "\x99\x03\n"; expected: "\x02"`},
+		{"the same bytes twice", lines("\x01\n", nil), []spec.Exchange{exchange("", "\x01"), exchange("", "\x01")}, `step 2: the answer is "\n"; expected: "\x01"`},
 		{"any answer", lines("", map[string]string{"x": "y\n", "z": "-\n"}), []spec.Exchange{exchange("x\n", ""), exchange("z\n", "")}, ""},
 	} {
 		first := c.steps[0]
@@ -159,6 +171,10 @@ func TestProbePostgres(t *testing.T) {
 		{"begins", refuses("57P03", "the database system is starting up"), `the server says "the database system is starting up" (57P03)`},
 		{"is full", refuses("53300", "sorry, too many clients already"), `the server says "sorry, too many clients already" (53300)`},
 		{"another protocol", "HTTP/1.1 400 Bad Request\r\n", `the answer begins with "HTTP/", which is not PostgreSQL's`},
+		{"does not speak TLS", "N", `the member has ended the connection; the answer ends with "N"`},
+		{"something else of the protocol", postgresSays('S', "server_version\x0015\x00"), `the answer begins with "S\x00\x00\x00\x16", which is not PostgreSQL's`},
+		{"refuses the password", refuses("28P01", "password authentication failed"), ""},
+		{"goes away", refuses("57P01", "terminating connection"), `the server says "terminating connection" (57P01)`},
 		{"too long", "R\x7f\xff\xff\xff", `the answer begins with "R\x7f\xff\xff\xff", which is not PostgreSQL's`},
 		{"too short", "R\x00\x00\x00\x00", `the answer begins with "R\x00\x00\x00\x00", which is not PostgreSQL's`},
 		{"asks for nothing", postgresSays('R', "\x00\x00\x00"), `the answer "\x00\x00\x00" asks for nothing, which is not PostgreSQL's`},
@@ -197,6 +213,7 @@ func TestProbeMySQL(t *testing.T) {
 		{"says something else", greeting, mysqlSays(2, "\x42\x00"), `the answer to a session begins with "B\x00", which is not MySQL's`},
 		{"asks, and says something else", greeting, mysqlSays(2, "\xfex\x00") + mysqlSays(4, "\x03abc"), `the answer to a session begins with "\x03abc", which is not MySQL's`},
 		{"has too many connections", mysqlSays(0, refuses(1040, "Too many connections")), "", `the server says "Too many connections" (1040)`},
+		{"refuses the host", mysqlSays(0, refuses(1130, "Host 'x' is not allowed to connect")), "", `the server says "Host 'x' is not allowed to connect" (1130)`},
 		{"blocks the host", mysqlSays(0, refuses(1129, "Host 'x' is blocked because of many connection errors")), "", `the server says "Host 'x' is blocked because of many connection errors" (1129)`},
 		{"goes away", greeting, mysqlSays(2, refuses(1053, "#08S01Server shutdown in progress")), `the server says "Server shutdown in progress" (1053)`},
 		{"another version", mysqlSays(0, "\x093.20\x00"), "", `the greeting is of version 9 of MySQL's protocol; expected: 10`},

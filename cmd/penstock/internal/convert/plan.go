@@ -41,15 +41,18 @@ type Listener struct {
 	Comments  []string
 	Fields    Fields // all keys but listen, routes and to
 	Routes    []Route
-	to        *Group
+	to        *Route // without conditions; nil: none
 }
 
 // Route is a route of a listener. Without conditions it is the listener's to.
 type Route struct {
 	From, SNI, ALPN []string
 	To              *Group
+	Share           Share
+	SplitBy         string // what chooses among parts; empty: chance
 	Timeouts        Fields
 	comments        []string
+	parts           []part // nil: it leads to the group alone
 }
 
 // Group is a group of the plan. Groups with the same fields are one.
@@ -235,6 +238,7 @@ func SocketURL(network, host string, port string) string {
 func (p *Plan) finish() {
 	used := map[*Group]bool{}
 	p.listeners = slices.DeleteFunc(p.listeners, func(l *Listener) bool {
+		l.joinShares()
 		var kept []Route
 		for _, r := range l.Routes {
 			if l.to != nil && len(r.From)+len(r.SNI)+len(r.ALPN) == 0 {
@@ -249,7 +253,7 @@ func (p *Plan) finish() {
 			}
 		}
 		if n := len(kept); n > 0 && l.to == nil && len(kept[n-1].From)+len(kept[n-1].SNI)+len(kept[n-1].ALPN) == 0 {
-			l.to = kept[n-1].To
+			l.to = &kept[n-1]
 			for _, f := range kept[n-1].Timeouts {
 				l.Fields.Sub("timeouts", f.Key, f.Value, f.Comments...)
 			}
@@ -260,10 +264,14 @@ func (p *Plan) finish() {
 		}
 		l.Routes = kept
 		for _, r := range kept {
-			used[r.To] = true
+			for _, g := range r.groups() {
+				used[g] = true
+			}
 		}
 		if l.to != nil {
-			used[l.to] = true
+			for _, g := range l.to.groups() {
+				used[g] = true
+			}
 		}
 		return len(kept) == 0 && l.to == nil
 	})
@@ -327,7 +335,10 @@ func (p *Plan) yaml(from string, files []File) []byte {
 			}
 		}
 		if l.to != nil {
-			w.line(2, "to: "+Quote(l.to.name))
+			if l.to.SplitBy != "" && l.to.parts != nil {
+				w.line(2, "split-by: "+l.to.SplitBy)
+			}
+			w.line(2, "to: "+Inline(l.to.destination()))
 		}
 	}
 	w.line(0, "")
@@ -345,7 +356,7 @@ func (r Route) fields(names map[string]bool) Fields {
 	var f Fields
 	name := Unique(r.To.name, func(s string) bool { return names[s] || s == "default" })
 	names[name] = true
-	if name != r.To.name {
+	if name != r.To.name || r.parts != nil {
 		f.Set("name", name)
 	}
 	for _, c := range []struct {
@@ -358,7 +369,10 @@ func (r Route) fields(names map[string]bool) Fields {
 			f.Set(c.key, c.list)
 		}
 	}
-	f.Set("to", r.To.name)
+	f.Set("to", r.destination())
+	if r.SplitBy != "" && r.parts != nil {
+		f.Set("split-by", Raw(r.SplitBy))
+	}
 	if len(r.Timeouts) > 0 {
 		f.Set("timeouts", r.Timeouts)
 	}

@@ -6,12 +6,14 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/convert"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
 // test is one criterion of an ACL. why is set if it has no counterpart.
 type test struct {
 	convert.Condition
 	counts *counter // of a client's connections; what is in condition is then empty
+	share  convert.Share
 	why    string
 }
 
@@ -86,6 +88,9 @@ func (h *conversion) test(here convert.Place, words []string) test {
 	values = append(values, words...)
 	if c, ok := counterOf(name, converters, method, values); ok {
 		return test{counts: c, why: strings.ToLower(name) + " has no counterpart in this rule" + counterHint(c)}
+	}
+	if s, ok := shareOf(name, converters, method, values); ok {
+		return test{share: s, why: "rand has a counterpart in use_backend only, as its only condition"}
 	}
 	if converters != "" && converters != "lower" {
 		return test{why: name + "," + converters + " has no counterpart"}
@@ -321,9 +326,54 @@ func (h *conversion) conditions(x *proxy, here convert.Place, words []string) (c
 	return nil, nil, "a negated condition together with others has no counterpart"
 }
 
+// shareOf reads a comparison with a number by chance.
+func shareOf(name, converters, method string, values []string) (s convert.Share, ok bool) {
+	text, called := strings.CutPrefix(name, "rand(")
+	text, closed := strings.CutSuffix(text, ")")
+	of, number := convert.Count(text)
+	if !called || !closed || !number || of < 1 || of > spec.MaxPartWeight || converters+method != "" || len(values) != 2 {
+		return s, false
+	}
+	n, number := convert.Count(values[1])
+	n = min(n, of)
+	switch values[0] { // the number is from 0 to of - 1
+	case "lt":
+	case "le":
+		n = min(n+1, of)
+	case "ge":
+		n = of - n
+	case "gt":
+		n = max(0, of-n-1)
+	default:
+		return s, false
+	}
+	return convert.Share{N: n, Of: of}, number
+}
+
+// byChance returns the share of a condition that is nothing but a comparison with a number by chance.
+func (h *conversion) byChance(x *proxy, here convert.Place, words []string) (convert.Share, bool) {
+	var tests []test
+	switch n := len(words); {
+	case n == 2 && words[0] == "if":
+		tests = x.named(words[1])
+	case n > 3 && words[0] == "if" && words[1] == "{" && slices.Index(words, "}") == n-1:
+		tests = []test{h.test(here, words[2:n-1])}
+	}
+	if len(tests) != 1 {
+		return convert.Share{}, false
+	}
+	return tests[0].share, tests[0].share.Of > 0
+}
+
 // use reads a use_backend.
 func (h *conversion) use(x *proxy, l *line) {
 	to, words := l.next(), l.rest()
+	if share, ok := h.byChance(x, l.Place, words); ok && !strings.Contains(to, "%[") {
+		if share.N > 0 { // or nobody goes there
+			x.uses = append(x.uses, use{l.Place, to, []convert.Condition{{}}, share})
+		}
+		return
+	}
 	conds, negated, why := h.conditions(x, l.Place, words)
 	if why == "" && len(negated) > 0 {
 		why = "a negated condition has no counterpart; put a route for these clients in front"
@@ -346,7 +396,7 @@ func (h *conversion) use(x *proxy, l *line) {
 		h.useMap(x, l, to)
 		return
 	}
-	x.uses = append(x.uses, use{l.Place, to, conds})
+	x.uses = append(x.uses, use{l.Place, to, conds, convert.Share{}})
 }
 
 // useMap reads a use_backend that looks the server name up in a map.
@@ -381,10 +431,10 @@ func (h *conversion) useMap(x *proxy, l *line, to string) {
 					h.Note(convert.Place{File: file, Line: n}, "left out: %s", t.why)
 					continue
 				}
-				x.uses = append(x.uses, use{convert.Place{File: file, Line: n}, pair[1], []convert.Condition{t.Condition}})
+				x.uses = append(x.uses, use{convert.Place{File: file, Line: n}, pair[1], []convert.Condition{t.Condition}, convert.Share{}})
 			}
 			if def = strings.TrimSpace(def); def != "" {
-				x.uses = append(x.uses, use{l.Place, def, []convert.Condition{{}}})
+				x.uses = append(x.uses, use{l.Place, def, []convert.Condition{{}}, convert.Share{}})
 			}
 			return
 		}

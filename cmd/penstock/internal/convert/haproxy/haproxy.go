@@ -58,6 +58,7 @@ type use struct {
 	convert.Place
 	to    string
 	conds []convert.Condition // one of them must hold
+	share convert.Share
 }
 
 // units are HAProxy's units.

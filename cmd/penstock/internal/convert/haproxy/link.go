@@ -168,7 +168,7 @@ func (h *conversion) listener(x *proxy, b bind, l *convert.Listener) bool {
 				continue
 			}
 			cond.ALPN = agreed
-			l.Routes = append(l.Routes, convert.Route{From: cond.From, SNI: cond.SNI, ALPN: cond.ALPN, To: g, Timeouts: timeouts})
+			l.Routes = append(l.Routes, convert.Route{From: cond.From, SNI: cond.SNI, ALPN: cond.ALPN, To: g, Share: c.share, Timeouts: timeouts})
 			l.TLS = l.TLS || len(cond.SNI)+len(cond.ALPN) > 0
 		}
 	}

@@ -15,6 +15,8 @@ type choice struct {
 	convert.Place
 	value string
 	cond  convert.Condition
+	share convert.Share // of the clients that no choice before has taken
+	by    string        // what chooses them, as split-by
 }
 
 // maxChoices bounds what the variables of one configuration grow to.
@@ -65,7 +67,15 @@ func (n *conversion) expand(here convert.Place, text, port string, names names, 
 				return all
 			}
 			if ok {
-				all = append(all, choice{inner.Place, inner.value, cond})
+				if c.share != (convert.Share{}) && inner.share != (convert.Share{}) {
+					n.Note(here, "$%s: split_clients within split_clients: no counterpart", name)
+					continue
+				}
+				share, by := c.share, cmp.Or(c.by, inner.by)
+				if share == (convert.Share{}) {
+					share = inner.share
+				}
+				all = append(all, choice{inner.Place, inner.value, cond, share, by})
 			}
 		}
 	}
@@ -79,6 +89,8 @@ func (n *conversion) values(d *directive, port string, names names) []choice {
 		return []choice{{Place: d.Place, value: d.arg(1)}}
 	case d.name == "geo":
 		return n.geo(d)
+	case d.name == "split_clients" && len(d.args) == 2:
+		return n.split(d)
 	case d.name != "map" || len(d.args) != 2:
 		n.Note(d.Place, "%s: no counterpart", d.name)
 		return nil
@@ -166,6 +178,30 @@ func (n *conversion) values(d *directive, port string, names names) []choice {
 	all := merge(append(exact, wild...))
 	if def != nil && def.value != "" {
 		all = append(all, *def)
+	}
+	return all
+}
+
+// split returns the values of a split_clients block. Each share is that of the clients which those before have left.
+func (n *conversion) split(d *directive) (all []choice) {
+	by := ""
+	if strings.Contains(d.arg(0), "remote_addr") {
+		by = "source"
+	}
+	left := 10000 // of ten thousand, as nginx counts
+	for _, e := range d.block {
+		c := choice{Place: e.Place, value: e.arg(0), by: by}
+		if e.name != "*" {
+			whole, part, _ := strings.Cut(strings.TrimSuffix(e.name, "%"), ".")
+			share, ok := convert.Count(whole + (part + "00")[:max(2, len(part))])
+			if !ok || !strings.HasSuffix(e.name, "%") || len(part) > 2 || share < 1 || share > left {
+				n.Note(e.Place, "%s in split_clients: not a share", convert.Quote(e.name))
+				continue
+			}
+			c.share = convert.Share{N: share, Of: left}
+			left -= share
+		}
+		all = append(all, c)
 	}
 	return all
 }

@@ -137,7 +137,7 @@ func (n *conversion) fillListener(s *settings, d *directive, l *convert.Listener
 		if g == nil {
 			continue
 		}
-		r := convert.Route{From: c.cond.From, SNI: c.cond.SNI, ALPN: c.cond.ALPN, To: g}
+		r := convert.Route{From: c.cond.From, SNI: c.cond.SNI, ALPN: c.cond.ALPN, To: g, Share: c.share, SplitBy: c.by}
 		if len(r.SNI)+len(r.ALPN) > 0 {
 			l.TLS = true
 		}

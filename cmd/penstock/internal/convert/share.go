@@ -27,7 +27,7 @@ func (l *Listener) joinShares() {
 			joined = append(joined, r)
 			continue
 		}
-		rest := 1 // of the product of what shares are of
+		rest, all := 1, 1 // all is the product of what shares are of, and the sum of weights and rest
 		r.parts = nil
 		complete := false
 		for ; i < len(l.Routes) && sameConditions(l.Routes[i], r); i++ {
@@ -36,9 +36,10 @@ func (l *Listener) joinShares() {
 			if complete = of == 0; complete {
 				n, of = 1, 1
 			}
-			if rest > 1<<31 {
+			if all > 1<<40 { // the next one would be too much: what is left of a trillion is one share here
 				break
 			}
+			all *= of
 			for j := range r.parts {
 				r.parts[j].weight *= of
 			}

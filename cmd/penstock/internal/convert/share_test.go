@@ -26,6 +26,7 @@ func TestShares(t *testing.T) {
 		{haproxy.Reader, "frontend f\n bind :1\n use_backend green if { rand(100) lt 0 }\n default_backend blue\n" + backends, "to: blue\n", ""},
 		{haproxy.Reader, "frontend f\n bind :1\n use_backend green if { rand(100) lt 5 } { src 192.0.2.0/24 }\n default_backend blue\n" + backends, "to: blue\n", "as its only condition"},
 		{haproxy.Reader, "frontend f\n bind :1\n use_backend green if { rand(100) lt 5 }\n use_backend red if { src 192.0.2.0/24 }\n default_backend blue\n" + backends, "# Left out: a share of the clients for green.", ""},
+		{haproxy.Reader, "frontend f\n bind :1\n" + strings.Repeat(" use_backend green if { rand(1000000) lt 999999 }\n use_backend red if { rand(1000000) ge 999999 }\n", 9) + " default_backend blue\n" + backends, "# Left out: a share of the clients for green.", ""},
 		{haproxy.Reader, "frontend f\n bind :1\n tcp-request connection reject if { rand(100) lt 5 }\n default_backend blue\n" + backends, "to: blue\n", "rand"},
 		{nginx.Reader, "stream { " + upstreams + `split_clients "${remote_addr}x" $to { 0.5% green; 10% red; * blue; } server { listen 1; proxy_pass $to; } }`,
 			"split-by: source\n    to: [{group: green, weight: 1}, {group: red, weight: 20}, {group: blue, weight: 179}]\n", ""},

@@ -454,7 +454,7 @@ func TestSimulate(t *testing.T) {
 		if testnet.RaceEnabled { // each schedule is one goroutine
 			n = 100
 		}
-		simulateSeeds(t, 1, n)
+		simulateSeeds(t, simSeedsFirst, n)
 		return
 	}
 	first := rand.Uint64()

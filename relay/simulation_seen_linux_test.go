@@ -73,8 +73,11 @@ func (x *simSeen) String() string {
 	return text
 }
 
-// simSeedsEnough is how many schedules do everything that schedules can do.
-const simSeedsEnough = 1200
+// simSeedsEnough is how many schedules, of seeds from simSeedsFirst on, do everything that schedules can do.
+const (
+	simSeedsFirst  = 1000
+	simSeedsEnough = 800
+)
 
 // simCostsWanted are what schedules must have done to save time.
 var simCostsWanted = []string{costAhead, costLarger, costCopied}

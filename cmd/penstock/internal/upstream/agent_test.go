@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -496,5 +497,32 @@ func TestAgentAt(t *testing.T) {
 		if !got["10.0.0.1:11 m1"] || !got["10.0.0.0:9 all"] || len(got) != 3 {
 			t.Errorf("%v", got)
 		}
+	})
+}
+
+// Members that are discovered, or that operators add, are checked and asked at the ports that the group says.
+func TestPortsOfMembersThatCome(t *testing.T) {
+	checked, asked := listen(t, "tcp"), listen(t, "tcp")
+	at := addrOf(checked.Addr()).AddrPort
+	serve(t, checked, func(net.Conn) {})
+	serve(t, asked, func(c net.Conn) { io.WriteString(c, "up 50%\n") })
+	found := Target{Name: "found", Weight: 100, Addr: relay.Addr{Network: relay.TCP, AddrPort: netip.AddrPortFrom(at.Addr(), 1)}}
+	cfg := &spec.Group{Balance: "round-robin", Discover: []spec.Discover{{Network: spec.TCP, Host: "name", Port: 1}},
+		Check: &spec.Check{Kind: "tcp", Every: time.Minute, Timeout: longEnough, Rise: 1, Fall: 1, Port: at.Port()},
+		Agent: &spec.Agent{Port: addrOf(asked.Addr()).AddrPort.Port(), Every: time.Minute, Timeout: longEnough}}
+	s, _ := set(t, cfg, Options{Discoverer: func(spec.Discover) Discoverer { return fixed{found} }})
+	if err := s.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.AddMember("g", spec.Member{Name: "added", Weight: 10, To: spec.Endpoint{Kind: spec.TCP, Host: at.Addr().String(), Port: 2}}); err != nil {
+		t.Fatal(err)
+	}
+	testwait.Until(t, "both are up, by their checks, and weigh what their agents say", func() bool {
+		for _, m := range s.Snapshot()[0].Members {
+			if m.State != Up || m.Checked.IsZero() || m.CheckErr != "" || m.Weight != map[string]int{"found": 50, "added": 5}[m.Name] {
+				return false
+			}
+		}
+		return len(s.Snapshot()[0].Members) == 2
 	})
 }

@@ -182,6 +182,11 @@ func TestAgent(t *testing.T) {
 		if flows := pick(t, g, 125, false, nil); !slices.Equal(flows, []int{25, 100}) {
 			t.Errorf("flows %v", flows)
 		}
+		revision := s.Revision()
+		say(0, "50%")
+		if flows := pick(t, g, 150, false, nil); !slices.Equal(flows, []int{50, 100}) || s.Revision() == revision {
+			t.Errorf("flows %v, revision %d, was %d", flows, s.Revision(), revision)
+		}
 		// Without the key, nothing that it has said holds.
 		without := *cfg
 		without.Agent = nil
@@ -524,5 +529,32 @@ func TestPortsOfMembersThatCome(t *testing.T) {
 			}
 		}
 		return len(s.Snapshot()[0].Members) == 2
+	})
+}
+
+// Flows of a member end when its agent says that it is down, and the agent of one that is removed is not asked any more.
+func TestAgentEndsFlows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var a agents
+		cfg := &spec.Group{Balance: "first", Members: members(3), Agent: askEvery2s, Down: spec.LiveFlows{What: "close"}}
+		s, g := set(t, cfg, Options{ask: a.ask})
+		defer s.Close()
+		a.set(0, "down")
+		a.set(1, "up")
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if end, _ := g.members[0].End(); end == nil || end.Reason != spec.ReasonCheckFailed {
+			t.Errorf("end %+v", end)
+		}
+		if end, _ := g.members[1].End(); end != nil {
+			t.Errorf("end %+v", end)
+		}
+		s.RemoveMember("g", "m1")
+		was := a.asked[netip.MustParseAddr("10.0.0.1")]
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		if n := a.asked[netip.MustParseAddr("10.0.0.1")]; n != was || was == 0 {
+			t.Errorf("the agent of a member that is gone was asked %d times", n-was)
+		}
 	})
 }

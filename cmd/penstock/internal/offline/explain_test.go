@@ -33,6 +33,7 @@ func TestExplain(t *testing.T) {
 		{file: "quic-by-name", listener: "quic", from: "203.0.113.9"},
 		{file: "database", listener: "postgres", from: "10.0.0.77"},
 		{file: "dns-front", listener: "dns-udp", from: "2001:db8::1"},
+		{file: "patroni", listener: "postgres", from: "10.0.0.77"},
 		{file: "tcp-to-unix", listener: "web", from: "198.51.100.1"},
 		{file: "blue-and-green", listener: "web", from: "198.51.100.1"},
 		{file: "blue-and-green", listener: "web", from: "198.51.100.13"},

@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +28,7 @@ func (l *Listener) joinShares() {
 			joined = append(joined, r)
 			continue
 		}
-		rest, all := 1, 1 // all is the product of what shares are of, and the sum of weights and rest
+		rest := 1 // the weight of those whom no part has taken
 		r.parts = nil
 		complete := false
 		for ; i < len(l.Routes) && sameConditions(l.Routes[i], r); i++ {
@@ -36,18 +37,17 @@ func (l *Listener) joinShares() {
 			if complete = of == 0; complete {
 				n, of = 1, 1
 			}
-			if all > 1<<40 { // the next one would be too much: what is left of a trillion is one share here
-				break
-			}
-			all *= of
 			for j := range r.parts {
 				r.parts[j].weight *= of
 			}
-			r.parts = append(r.parts, part{next.To, rest * n})
+			r.add(next.To, rest*n)
 			if rest *= of - n; complete || rest == 0 {
 				complete = true
 				break
 			}
+			all := append(r.parts, part{nil, rest})
+			shrink(all, maxWeight)
+			r.parts, rest = all[:len(r.parts)], all[len(r.parts)].weight
 		}
 		if !complete {
 			if i < len(l.Routes) {
@@ -55,30 +55,37 @@ func (l *Listener) joinShares() {
 				i--
 				continue
 			}
-			r.parts = append(r.parts, part{nil, rest})
+			r.add(nil, rest)
 		}
-		r.reduce()
+		shrink(r.parts, spec.MaxPartWeight)
+		if len(r.parts) == 1 && r.parts[0].to != nil {
+			r.To, r.parts = r.parts[0].to, nil
+		}
 		joined = append(joined, r)
 	}
 	l.Routes = joined
 }
 
-// reduce makes the weights of parts as small as they can be, joins those of one group, and leaves out those that get nobody.
-func (r *Route) reduce() {
-	var parts []part
-	most := 0
-	for _, p := range r.parts {
-		if i := slices.IndexFunc(parts, func(q part) bool { return q.to == p.to }); i >= 0 {
-			parts[i].weight += p.weight
-		} else if p.weight > 0 {
-			parts = append(parts, p)
-		}
+// add adds a part, or adds to that of the same group, unless it gets nobody.
+func (r *Route) add(to *Group, weight int) {
+	switch i := slices.IndexFunc(r.parts, func(p part) bool { return p.to == to }); {
+	case weight == 0:
+	case i >= 0:
+		r.parts[i].weight += weight
+	default:
+		r.parts = append(r.parts, part{to, weight})
 	}
+}
+
+// maxWeight is the greatest weight between two steps of joinShares: multiplied with what a share is of, it does not overflow.
+const maxWeight = 1 << 40
+
+// shrink divides the weights of parts by what they have in common, and if one is still more than most, makes all smaller in proportion, but 1
+// at least. None is 0.
+func shrink(parts []part, most int) {
+	greatest, common := 0, 0
 	for _, p := range parts {
-		most = max(most, p.weight)
-	}
-	common := 0
-	for _, p := range parts {
+		greatest = max(greatest, p.weight)
 		for a, b := p.weight, common; ; a, b = b, a%b {
 			if b == 0 {
 				common = a
@@ -86,14 +93,14 @@ func (r *Route) reduce() {
 			}
 		}
 	}
+	greatest /= common
 	for i := range parts {
-		parts[i].weight /= common
-		if most/common > spec.MaxPartWeight {
-			parts[i].weight = max(1, parts[i].weight*spec.MaxPartWeight/(most/common))
+		p := &parts[i]
+		if p.weight /= common; greatest > most {
+			high, low := bits.Mul64(uint64(p.weight), uint64(most))
+			weight, _ := bits.Div64(high, low, uint64(greatest))
+			p.weight = max(1, int(weight))
 		}
-	}
-	if r.parts = parts; len(parts) == 1 && parts[0].to != nil {
-		r.To, r.parts = parts[0].to, nil
 	}
 }
 

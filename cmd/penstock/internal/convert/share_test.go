@@ -26,10 +26,15 @@ func TestShares(t *testing.T) {
 		{haproxy.Reader, "frontend f\n bind :1\n use_backend green if { rand(100) lt 0 }\n default_backend blue\n" + backends, "to: blue\n", ""},
 		{haproxy.Reader, "frontend f\n bind :1\n use_backend green if { rand(100) lt 5 } { src 192.0.2.0/24 }\n default_backend blue\n" + backends, "to: blue\n", "as its only condition"},
 		{haproxy.Reader, "frontend f\n bind :1\n use_backend green if { rand(100) lt 5 }\n use_backend red if { src 192.0.2.0/24 }\n default_backend blue\n" + backends, "# Left out: a share of the clients for green.", ""},
-		{haproxy.Reader, "frontend f\n bind :1\n" + strings.Repeat(" use_backend green if { rand(1000000) lt 999999 }\n use_backend red if { rand(1000000) ge 999999 }\n", 9) + " default_backend blue\n" + backends, "# Left out: a share of the clients for green.", ""},
+		{haproxy.Reader, "frontend f\n bind :1\n" + strings.Repeat(" use_backend green if { rand(1000000) lt 999999 }\n use_backend red if { rand(1000000) ge 999999 }\n", 9) + " default_backend blue\n" + backends, "to: [{group: green, weight: 1000000}, {group: red, weight: 1}, {group: blue, weight: 1}]\n", ""},
+		{haproxy.Reader, "frontend f\n bind :1\n" + strings.Repeat(" use_backend green if { rand(100) lt 1 }\n", 4) + strings.Repeat(" use_backend red if { rand(100) lt 1 }\n", 4) + " default_backend blue\n" + backends,
+			"to: [{group: green, weight: 42703}, {group: red, weight: 41020}, {group: blue, weight: 1000000}]\n", ""}, // 1-0.99^4, (1-0.99^4)*0.99^4, 0.99^8
+		{haproxy.Reader, "frontend f\n bind :1\n" + strings.Repeat(" use_backend green if { rand(1000000) lt 1 }\n", 10000) + " default_backend blue\n" + backends, "to: [{group: green, weight: 10050}, {group: blue, weight: 1000000}]\n", ""}, // e^0.01-1
 		{haproxy.Reader, "frontend f\n bind :1\n tcp-request connection reject if { rand(100) lt 5 }\n default_backend blue\n" + backends, "to: blue\n", "rand"},
 		{nginx.Reader, "stream { " + upstreams + `split_clients "${remote_addr}x" $to { 0.5% green; 10% red; * blue; } server { listen 1; proxy_pass $to; } }`,
 			"split-by: source\n    to: [{group: green, weight: 1}, {group: red, weight: 20}, {group: blue, weight: 179}]\n", ""},
+		{nginx.Reader, "stream { " + upstreams + `split_clients $msec $to { 3.5% green; 4.5% red; 5.5% green; 6.5% red; 7.5% green; 8.5% red; * blue; } server { listen 1; proxy_pass $to; } }`,
+			"to: [{group: green, weight: 33}, {group: red, weight: 39}, {group: blue, weight: 128}]\n", ""},
 		{nginx.Reader, "stream { " + upstreams + `split_clients $msec $to { 50% green; * blue; } map $ssl_preread_server_name $name { a.example $to; default red; } server { listen 1; ssl_preread on; proxy_pass $name; } }`,
 			"sni: a.example, to: [{group: green, weight: 1}, {group: blue, weight: 1}]}", ""},
 		{nginx.Reader, "stream { " + upstreams + `split_clients $remote_addr $to { 60% green; 50% red; x blue; } server { listen 1; proxy_pass $to; } }`,

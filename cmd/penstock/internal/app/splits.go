@@ -107,7 +107,7 @@ func (s *splits) saved() []keeping.Split {
 func (s *splits) restore(list []keeping.Split) {
 	s.changed = map[routeName]keeping.Split{}
 	for _, c := range list {
-		sum, good := 0, maps.EqualFunc(c.File, c.Weights, func(_, _ int) bool { return true })
+		sum, good := 0, len(c.File) > 1 && maps.EqualFunc(c.File, c.Weights, func(_, _ int) bool { return true })
 		for _, w := range c.Weights {
 			good = good && w >= 0 && w <= spec.MaxPartWeight
 			sum += w

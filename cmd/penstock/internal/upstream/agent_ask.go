@@ -93,7 +93,7 @@ func (k *asker) run() {
 	s := k.m.group.set
 	var line string
 	var err error
-	s.look(k.ctx, k.cfg.Timeout, func(ctx context.Context) {
+	s.look(k.ctx, s.asks, k.cfg.Timeout, func(ctx context.Context) {
 		line, err = s.ask(ctx, k.group, k.to, k.send)
 	}, func(_, now time.Time) {
 		k.take(line, s.opt.Explain(err), now)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -555,6 +556,35 @@ func TestAgentEndsFlows(t *testing.T) {
 		synctest.Wait()
 		if n := a.asked[netip.MustParseAddr("10.0.0.1")]; n != was || was == 0 {
 			t.Errorf("the agent of a member that is gone was asked %d times", n-was)
+		}
+	})
+}
+
+// Agents that hang take no room from the checks: who fails is found as soon as without them.
+func TestAgentsThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 4 * maxProbes
+		check := &spec.Check{Kind: "tcp", Every: 2 * time.Second, Timeout: time.Second, Rise: 1, Fall: 2}
+		var failing atomic.Bool
+		hang := func(ctx context.Context, _ *spec.Group, _ netip.AddrPort, _ []byte) (string, error) {
+			<-ctx.Done()
+			return "", ctx.Err()
+		}
+		probe := func(_ context.Context, _ *spec.Group, to relay.Addr) error {
+			if failing.Load() && to.AddrPort.Addr() == netip.AddrFrom4([4]byte{10, 0, 0, 0}) {
+				return errors.New("refused")
+			}
+			return nil
+		}
+		cfg := &spec.Group{Balance: "round-robin", Members: members(n), Check: check, Agent: &spec.Agent{Port: 9, Every: 10 * time.Second, Timeout: 10 * time.Second}}
+		s, _ := set(t, cfg, Options{ask: hang, probe: probe})
+		defer s.Close()
+		time.Sleep(time.Minute)
+		failing.Store(true)
+		time.Sleep(time.Duration(check.Fall+1) * check.Every)
+		synctest.Wait()
+		if state := s.Snapshot()[0].Members[0].State; state != Down {
+			t.Errorf("a member that fails is %v", state)
 		}
 	})
 }

@@ -159,9 +159,9 @@ func (c *checker) next() time.Duration {
 	return every + time.Duration((rand.Float64()-0.5)*c.cfg.Jitter*float64(every))
 }
 
-// look runs ask, for no longer than timeout, when there is room for another one. Then take takes the result, and when ask began
+// look runs ask, for no longer than timeout, when room has space for another one. Then take takes the result, and when ask began
 // and ended, with the Set's lock held, unless ctx has ended. Close waits for both.
-func (s *Set) look(ctx context.Context, timeout time.Duration, ask func(context.Context), take func(start, now time.Time)) {
+func (s *Set) look(ctx context.Context, room chan struct{}, timeout time.Duration, ask func(context.Context), take func(start, now time.Time)) {
 	s.mu.Lock()
 	if s.closed || ctx.Err() != nil {
 		s.mu.Unlock()
@@ -171,7 +171,7 @@ func (s *Set) look(ctx context.Context, timeout time.Duration, ask func(context.
 	s.mu.Unlock()
 	defer s.wg.Done()
 	select {
-	case s.probes <- struct{}{}:
+	case room <- struct{}{}:
 	case <-ctx.Done():
 		return
 	}
@@ -180,7 +180,7 @@ func (s *Set) look(ctx context.Context, timeout time.Duration, ask func(context.
 	ask(limited)
 	now := time.Now()
 	cancel()
-	<-s.probes
+	<-room
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +194,7 @@ func (c *checker) run() {
 	s := c.m.group.set
 	var found finding
 	var err error
-	s.look(c.ctx, c.cfg.Timeout, func(ctx context.Context) {
+	s.look(c.ctx, s.probes, c.cfg.Timeout, func(ctx context.Context) {
 		found, err = s.probe(ctx, &probed{c.group, c.m.addr, c.at, c.m.Host(), c.body})
 	}, func(start, now time.Time) {
 		if c.share.Check {

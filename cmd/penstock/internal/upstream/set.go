@@ -83,6 +83,7 @@ type Set struct {
 	probe  func(context.Context, *probed) (finding, error)
 	ask    func(ctx context.Context, g *spec.Group, to netip.AddrPort, send []byte) (string, error) // an agent; returns its line
 	probes chan struct{}                                                                            // room for checks that run at the same time
+	asks   chan struct{}                                                                            // and for questions to agents: those that hang take none from checks
 	groups atomic.Pointer[map[string]*Group]
 	tables tables
 	// revision counts the changes of what Save returns.
@@ -98,8 +99,8 @@ type Set struct {
 	lastGoodUntil time.Time
 }
 
-// maxProbes bounds the checks that run at the same time. Others wait, so that intervals grow when
-// very many members do not answer.
+// maxProbes bounds the checks that run at the same time, and also the questions to agents. Others wait, so that
+// intervals grow when very many members do not answer.
 const maxProbes = 512
 
 // NewSet returns a Set without groups. The caller must close it.
@@ -114,7 +115,7 @@ func NewSet(opt Options) *Set {
 		opt.Clients = certs.NewClients(certs.Options{}, nil)
 	}
 	p := &prober{opt.Control, opt.Clients}
-	s := &Set{opt: opt, probe: p.probe, ask: p.ask, probes: make(chan struct{}, maxProbes), watches: make(map[spec.Discover]*watch),
+	s := &Set{opt: opt, probe: p.probe, ask: p.ask, probes: make(chan struct{}, maxProbes), asks: make(chan struct{}, maxProbes), watches: make(map[spec.Discover]*watch),
 		tables: tablesOf(opt.Counts), lookupRows: make(map[string]*lookupCounts), saved: newSaved(opt.Saved, time.Now()), lastGoodUntil: time.Now().Add(claimTime)}
 	if opt.probe != nil {
 		s.probe = func(ctx context.Context, m *probed) (finding, error) {

@@ -201,7 +201,7 @@ func (f *activeConfig) IsRemoved(p *hooks.State) (spec.LiveFlows, bool) {
 	gone := m != nil && m.Removed()
 	if s := f.planOf(p.Listener()); s == nil {
 		gone = true
-	} else if r := s.RouteNamed(w.Route.Name); r == nil || !r.LeadsTo(w.To.Name) {
+	} else if r := s.RouteNamed(w.Route.Name); r == nil || !w.In(r) {
 		gone = true
 	}
 	return w.Route.Removed, gone

@@ -384,7 +384,7 @@ func goesOn(p *hooks.State, now *spec.Listener, cfg *spec.Config) bool {
 	key := bindKeyOf(now, 0)
 	i := slices.IndexFunc(cfg.Listeners, func(l *spec.Listener) bool { return bindKeyOf(l, 0) == key })
 	return i >= 0 && slices.ContainsFunc(cfg.Listeners[i].AllRoutes(), func(r *spec.Route) bool {
-		return r.Name == w.Route.Name && r.LeadsTo(w.To.Name)
+		return r.Name == w.Route.Name && w.In(r)
 	})
 }
 

@@ -375,9 +375,12 @@ func (h *Hooks) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err
 	}
 }
 
-// tlsOf returns the TLS to the members of a target's group; nil: there is none. A reload may have changed it since the
+// tlsOf returns the TLS to the members of a target's group; nil: there is none, or no group. A reload may have changed it since the
 // flow was routed, and the members with it.
 func (h *Hooks) tlsOf(w *Target) *certs.Client {
+	if w.To == nil {
+		return nil
+	}
 	now, then := w.group.Config().TLS, w.To.TLS
 	if now == nil || then != nil && *now == *then {
 		return w.tls

@@ -44,6 +44,10 @@ type Target struct {
 	tls      *certs.Client // TLS to the members; nil: none
 }
 
+// In reports whether a route of the target's name in another configuration leads where the target does. A client that the target refuses has no
+// more than its answer to come.
+func (w *Target) In(r *spec.Route) bool { return w.To == nil || r.LeadsTo(w.To.Name) }
+
 // RouteNamed returns the route with a name; nil: there is none.
 func (s *Plan) RouteNamed(name string) *spec.Route { return s.routesByName[name] }
 

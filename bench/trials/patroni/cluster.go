@@ -70,7 +70,7 @@ func startCluster(s *settings) (*cluster, error) {
 		return c, err
 	}
 	url, peers := "http://127.0.0.1:"+ports[6], "http://127.0.0.1:"+ports[7]
-	c.etcd = &proc.Process{Dir: dir, Argv: []string{"etcd", "--data-dir", filepath.Join(dir, "data"), "--listen-client-urls", url, "--advertise-client-urls", url,
+	c.etcd = &proc.Process{Dir: dir, Argv: []string{"etcd", "--enable-v2", "--data-dir", filepath.Join(dir, "data"), "--listen-client-urls", url, "--advertise-client-urls", url,
 		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "default=" + peers}}
 	if err := c.etcd.Begin(); err != nil {
 		return c, err
@@ -103,7 +103,7 @@ func (m *member) config(s *settings, etcd string) string {
 	return fmt.Sprintf(`scope: trial
 name: %[1]s
 restapi: {listen: "127.0.0.1:%[2]s", connect_address: "127.0.0.1:%[2]s"}
-etcd3: {host: "127.0.0.1:%[3]s"}
+%[11]s: {host: "127.0.0.1:%[3]s"}
 bootstrap:
   dcs: {ttl: %[4]d, loop_wait: %[5]d, retry_timeout: %[6]d, synchronous_mode: %[7]v, postgresql: {use_pg_rewind: true}}
   initdb: [{encoding: UTF8}, data-checksums]
@@ -116,7 +116,7 @@ postgresql:
   pgpass: %[9]s/pgpass
   authentication: {replication: {username: replicator, password: x}, superuser: {username: postgres, password: x}, rewind: {username: rewinder, password: x}}
   parameters: {unix_socket_directories: %[9]s}
-`, m.name, m.rest, etcd, s.ttl, s.loopWait, s.retryTimeout, s.synchronous, m.postgres, m.Dir, s.bin)
+`, m.name, m.rest, etcd, s.ttl, s.loopWait, s.retryTimeout, s.synchronous, m.postgres, m.Dir, s.bin, s.protocol)
 }
 
 // end ends it.
@@ -155,16 +155,17 @@ func (c *cluster) isPrimary(m *member) bool {
 func (c *cluster) whole() (primary *member, err error) {
 	err = proc.Until("a primary and two standbys", patience, 100*time.Millisecond, func() error {
 		primary = nil
+		var primaries []string
 		for _, m := range c.members {
 			if err := m.Failed(); err != nil {
 				return fmt.Errorf("%s: %w: %s", m.name, err, m.Printed())
 			}
 			if c.isPrimary(m) {
-				primary = m
+				primary, primaries = m, append(primaries, m.name)
 			}
 		}
-		if primary == nil {
-			return fmt.Errorf("none is primary: %s", c.members[0].Printed())
+		if len(primaries) != 1 { // one that was stopped says for a moment that it still is
+			return fmt.Errorf("primaries: %q: %s", primaries, c.members[0].Printed())
 		}
 		db, err := dial("127.0.0.1:"+primary.postgres, time.Second)
 		if err != nil {

@@ -41,6 +41,7 @@ type settings struct {
 	loopWait     int
 	retryTimeout int
 	synchronous  bool
+	protocol     string
 	bin          string
 }
 
@@ -54,6 +55,7 @@ func main() {
 	flag.IntVar(&s.loopWait, "loop-wait", 10, "seconds between two looks of Patroni; its default")
 	flag.IntVar(&s.retryTimeout, "retry-timeout", 10, "seconds that Patroni tries etcd and PostgreSQL again; its default")
 	flag.BoolVar(&s.synchronous, "synchronous", false, "a row is acknowledged when a standby has it")
+	flag.StringVar(&s.protocol, "protocol", "etcd", "how Patroni speaks with etcd: etcd or etcd3; with etcd3, a primary of Patroni 3.0.2 that was stopped takes its place back, and rows are lost")
 	flag.StringVar(&s.bin, "postgres", "", "the folder of PostgreSQL's programs; the newest of Debian's packages unless given")
 	flag.Parse()
 	trial.Main("patroni", s.run)
@@ -72,7 +74,7 @@ func (s *settings) run() error {
 		return err
 	}
 	defer end()
-	fmt.Fprintf(s.Out, "ttl: %d s\nloop_wait: %d s\nsynchronous: %v\n\n", s.ttl, s.loopWait, s.synchronous)
+	fmt.Fprintf(s.Out, "ttl: %d s\nloop_wait: %d s\nsynchronous: %v\nprotocol: %s\n\n", s.ttl, s.loopWait, s.synchronous, s.protocol)
 	c, err := startCluster(s)
 	defer c.end()
 	if err != nil {

@@ -81,13 +81,17 @@ func (g *Group) updateEnds(m *Member, state State, now time.Time) {
 // check is wrong. Drained and disabled members do not count. The caller holds the Set's lock.
 func (g *Group) mostFailed(m *Member, now time.Time) bool {
 	since := now.Add(-g.atOnce())
+	var passed time.Time
+	if m.health.state == failing {
+		passed = m.health.passed // whatever began to fail before that, it is not what makes m's check fail
+	}
 	failed, all := 0, 0
 	for _, other := range g.members {
 		if other.counted.class == uncounted {
 			continue
 		}
 		all++
-		if other.failedSince.After(since) {
+		if other.failedSince.After(since) && other.failureBegan().After(passed) {
 			failed++
 		}
 	}
@@ -100,6 +104,14 @@ func (g *Group) mostFailed(m *Member, now time.Time) bool {
 		g.set.jobs.add(func() { tell(name, member, failed, all) })
 	}
 	return true
+}
+
+// failureBegan returns when a member that has failed did so first: the first of the checks that have brought it down, if these were its own.
+func (m *Member) failureBegan() time.Time {
+	if h := &m.health; h.state == failing && !h.failed.IsZero() && h.failed.Before(m.failedSince) {
+		return h.failed
+	}
+	return m.failedSince
 }
 
 // leastAtOnce is the least time within which members fail at once.

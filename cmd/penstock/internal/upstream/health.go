@@ -28,6 +28,10 @@ type health struct {
 	state    checkState
 	contrary int // results in a row that contradict the state
 
+	// Of this relay's own checks in this process; zero: none.
+	passed time.Time // when the last one that passed began
+	failed time.Time // when the first one ended that has failed since
+
 	shared checkState // what the relays that check the member for all have found; unknown: the state counts
 
 	// The last result, for snapshots.
@@ -210,6 +214,12 @@ func (c *checker) found(found finding, err error, start, now time.Time) {
 	if !found.expires.IsZero() {
 		h.expires = found.expires
 		c.m.tellExpiry(now)
+	}
+	switch {
+	case err == nil:
+		h.passed, h.failed = start, time.Time{}
+	case h.failed.IsZero():
+		h.failed = now
 	}
 	if was := h.contrary; h.apply(err == nil, c.cfg.Rise, c.cfg.Fall) != was {
 		s.touch()

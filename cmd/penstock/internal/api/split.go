@@ -2,6 +2,8 @@ package api
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"math"
 	"net/http"
 	"net/url"
@@ -58,8 +60,27 @@ func (r *Route) Shares() string {
 // SplitChange is the body of a PATCH of a route. It lasts until the daemon ends, or until the file changes the parts of the route or their
 // weights.
 type SplitChange struct {
-	Weights map[string]int `json:"weights,omitempty"` // of some parts, by their names; the others keep theirs
-	State   string         `json:"state,omitempty"`   // file: all parts have the weights of the configuration again
+	Weights PartWeights `json:"weights,omitempty"` // of some parts, by their names; the others keep theirs
+	State   string      `json:"state,omitempty"`   // file: all parts have the weights of the configuration again
+}
+
+// PartWeights are weights of parts by their names.
+type PartWeights map[string]int
+
+// UnmarshalJSON reads an object. null is not a weight: encoding/json would take it for 0.
+func (w *PartWeights) UnmarshalJSON(b []byte) error {
+	var all map[string]*int
+	if err := json.Unmarshal(b, &all); err != nil {
+		return err
+	}
+	*w = make(PartWeights, len(all))
+	for name, n := range all {
+		if n == nil {
+			return fmt.Errorf("weights: %s: null; allowed: a whole number", Quote(name))
+		}
+		(*w)[name] = *n
+	}
+	return nil
 }
 
 // Check returns an error if the change is invalid. It does not check the parts and the values of their weights, for which the rules of the

@@ -69,7 +69,7 @@ func (c *SplitCmd) Run(stdout, stderr *os.File) int {
 	change := api.SplitChange{}
 	for _, w := range c.Weights {
 		if change.Weights == nil {
-			change.Weights = map[string]int{}
+			change.Weights = api.PartWeights{}
 		}
 		change.Weights[w.part] = w.weight
 	}

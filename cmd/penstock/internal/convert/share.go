@@ -15,7 +15,7 @@ type Share struct{ N, Of int }
 // A part is one of the destinations of a route.
 type part struct {
 	to     *Group // nil: its clients are refused
-	weight int
+	weight int64
 }
 
 // joinShares joins routes that take a share of the clients with those behind them that have the same conditions. What none of these takes is
@@ -28,12 +28,12 @@ func (l *Listener) joinShares() {
 			joined = append(joined, r)
 			continue
 		}
-		rest := 1 // the weight of those whom no part has taken
+		rest := int64(1) // the weight of those whom no part has taken
 		r.parts = nil
 		complete := false
 		for ; i < len(l.Routes) && sameConditions(l.Routes[i], r); i++ {
 			next := l.Routes[i]
-			n, of := next.Share.N, next.Share.Of
+			n, of := int64(next.Share.N), int64(next.Share.Of)
 			if complete = of == 0; complete {
 				n, of = 1, 1
 			}
@@ -67,7 +67,7 @@ func (l *Listener) joinShares() {
 }
 
 // add adds a part, or adds to that of the same group, unless it gets nobody.
-func (r *Route) add(to *Group, weight int) {
+func (r *Route) add(to *Group, weight int64) {
 	switch i := slices.IndexFunc(r.parts, func(p part) bool { return p.to == to }); {
 	case weight == 0:
 	case i >= 0:
@@ -82,8 +82,8 @@ const maxWeight = 1 << 40
 
 // shrink divides the weights of parts by what they have in common, and if one is still more than most, makes all smaller in proportion, but 1
 // at least. None is 0.
-func shrink(parts []part, most int) {
-	greatest, common := 0, 0
+func shrink(parts []part, most int64) {
+	greatest, common := int64(0), int64(0)
 	for _, p := range parts {
 		greatest = max(greatest, p.weight)
 		for a, b := p.weight, common; ; a, b = b, a%b {
@@ -99,7 +99,7 @@ func shrink(parts []part, most int) {
 		if p.weight /= common; greatest > most {
 			high, low := bits.Mul64(uint64(p.weight), uint64(most))
 			weight, _ := bits.Div64(high, low, uint64(greatest))
-			p.weight = max(1, int(weight))
+			p.weight = max(1, int64(weight))
 		}
 	}
 }
@@ -132,7 +132,7 @@ func (r *Route) destination() any {
 		if p.to != nil {
 			what = "group: " + Quote(p.to.name)
 		}
-		list = append(list, "{"+what+", weight: "+strconv.Itoa(p.weight)+"}")
+		list = append(list, "{"+what+", weight: "+strconv.FormatInt(p.weight, 10)+"}")
 	}
 	return Raw("[" + strings.Join(list, ", ") + "]")
 }

@@ -132,7 +132,7 @@ func TestAssemble(t *testing.T) {
 
 // weighted_clusters are parts of a route.
 func TestWeightedClusters(t *testing.T) {
-	part := func(name string, weight int) map[string]any { return map[string]any{"name": name, "weight": weight} }
+	part := func(name string, weight int64) map[string]any { return map[string]any{"name": name, "weight": weight} }
 	for _, c := range []struct {
 		parts []any
 		want  string

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What is no weight is an error, and not the weight 0, which would take all clients from a part.
+// A value that is not a number is an error, not the weight 0, which would take all clients from a part.
 func TestSplitChange(t *testing.T) {
 	for _, c := range []struct {
 		body string

@@ -28,7 +28,7 @@ func (l *Listener) joinShares() {
 			joined = append(joined, r)
 			continue
 		}
-		rest := int64(1) // the weight of those whom no part has taken
+		rest := int64(1) // the weight of the clients that no part has taken
 		r.parts = nil
 		complete := false
 		for ; i < len(l.Routes) && sameConditions(l.Routes[i], r); i++ {

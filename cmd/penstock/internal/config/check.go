@@ -292,23 +292,25 @@ func (r *reader) checkGroup(g *spec.Group) {
 }
 
 func (r *reader) checkDiscover(d *spec.Discover) {
-	only := func(kind string, values ...any) {
+	only := func(kinds string, values ...any) {
 		for _, v := range values {
-			if r.isSet(v) && d.Registry.Kind != kind {
-				r.fail(r.position(v), fault{problem: "has no effect without " + kind, allowed: "together with " + kind})
+			if r.isSet(v) && !slices.Contains(strings.Split(kinds, " or "), d.Registry.Kind) {
+				r.fail(r.position(v), fault{problem: "has no effect without " + kinds, allowed: "together with " + kinds})
 			}
 		}
 	}
 	only("kubernetes", &d.PortName, &d.Family)
-	only("consul", &d.Tags, &d.Datacenter, &d.Stale, &d.Namespace, &d.Partition, &d.Peer)
+	only("consul", &d.Datacenter, &d.Partition, &d.Peer)
+	only("consul or nomad", &d.Tags, &d.Stale, &d.Namespace)
+	only("docker", &d.DockerNetwork, &d.Published)
 	if d.Registry.Kind != "" {
-		if r.isSet(&d.Port) && d.Registry.Kind != "kubernetes" {
-			r.fail(r.position(&d.Port), fault{problem: "members found in " + d.Registry.Kind + " have their own ports", allowed: "port together with dns or kubernetes"})
+		if r.isSet(&d.Port) && d.Registry.Kind != "kubernetes" && d.Registry.Kind != "docker" {
+			r.fail(r.position(&d.Port), fault{problem: "members found in " + d.Registry.Kind + " have their own ports", allowed: "port together with dns, kubernetes or docker"})
 		}
 		if r.isSet(&d.Port) && r.isSet(&d.PortName) {
 			r.fail(r.position(&d.PortName), fault{problem: "cannot be combined with port", allowed: "port or port-name"})
 		}
-		if r.isSet(&d.Every) {
+		if r.isSet(&d.Every) && d.Registry.Kind != "http" {
 			r.warn(r.position(&d.Every), fault{problem: "has no effect: " + d.Registry.Kind + " tells changes at once"})
 		}
 		return

@@ -10,18 +10,25 @@ import (
 // registry is a spec.Registry with its servers as written.
 type registry struct {
 	spec.Registry
-	etcd, consul, xds []string
-	kubernetes        string
+	etcd, consul, nomad, http, xds []string
+	kubernetes, docker             string
+}
+
+// lists returns the lists of servers of the kinds that have several, by kind.
+func (g *registry) lists() map[string]*[]string {
+	return map[string]*[]string{"etcd": &g.etcd, "consul": &g.consul, "nomad": &g.nomad, "http": &g.http, "xds": &g.xds}
 }
 
 // serverURL is a server of a registry: a host and a port, without a path.
-var serverURL = texts("URL", "http://HOST:PORT or https://HOST:PORT", `^https?://[^/?#@\s]+:[0-9]{1,5}$`, func(s string) (string, *fault) {
+var serverURL = texts("URL", "http://HOST:PORT or https://HOST:PORT", `^https?://[^/?#@\s]+:[0-9]{1,5}$`, checkServer)
+
+func checkServer(s string) (string, *fault) {
 	_, address, _ := strings.Cut(s, "://")
 	if e, err := spec.ParseUpstream("tcp://" + address); err != nil || e.LastPort != 0 {
 		return "", faultf("invalid URL %s", quote(s))
 	}
 	return s, nil
-})
+}
 
 // kubernetesType is where a Kubernetes API server is found.
 var kubernetesType = paths(texts("Kubernetes API server", "in-cluster, the path of a kubeconfig, or https://HOST:PORT", `^(in-cluster|https?://[^/?#@\s]+:[0-9]{1,5}|[^\x00-\x1f\x7f:]+)$`, func(s string) (string, *fault) {
@@ -31,10 +38,21 @@ var kubernetesType = paths(texts("Kubernetes API server", "in-cluster, the path 
 	return s, nil
 }), func(s string) bool { return s != "in-cluster" && !isURL(s) })
 
+// dockerType is where a Docker daemon is found.
+var dockerType = texts("Docker daemon", "unix:PATH, http://HOST:PORT or https://HOST:PORT", `^(unix:/[^\x00-\x20\x7f]*|https?://[^/?#@\s]+:[0-9]{1,5})$`, func(s string) (string, *fault) {
+	if path, ok := strings.CutPrefix(s, "unix:"); ok {
+		return "unix:/" + strings.TrimLeft(path, "/"), nil
+	}
+	return checkServer(s)
+})
+
 var registryKeys = keysOf("registry",
 	field("etcd", nonEmptyList(serverURL), "", "The servers of an etcd cluster (version 3.4 or later, with its JSON gateway, which is on by default).", func(g *registry) *[]string { return &g.etcd }),
 	field("consul", nonEmptyList(serverURL), "", "Consul agents or servers.", func(g *registry) *[]string { return &g.consul }),
+	field("nomad", nonEmptyList(serverURL), "", "Nomad agents or servers (version 1.3 or later).", func(g *registry) *[]string { return &g.nomad }),
 	field("kubernetes", kubernetesType, "", "A Kubernetes API server. in-cluster: that of the cluster in which the relay runs, with its service account; a path: as a kubeconfig says.", func(g *registry) *string { return &g.kubernetes }),
+	field("docker", dockerType, "", "A Docker daemon. Who may use its socket may do anything on its host: see [members from Docker](fleet.md#members-from-docker).", func(g *registry) *string { return &g.docker }),
+	field("http", nonEmptyList(serverURL), "", "HTTP servers with lists of members.", func(g *registry) *[]string { return &g.http }),
 	field("xds", nonEmptyList(serverURL), "", "Servers of an xDS control plane (delta ADS over gRPC).", func(g *registry) *[]string { return &g.xds }),
 	field("context", text("context", 256), "", "With a kubeconfig: the context to use. Default: its current one.", func(g *registry) *string { return &g.Context }),
 	section("tls", registryTLSKeys, "With https: certificates.", func(g *registry) *spec.Registry { return &g.Registry }),
@@ -55,14 +73,12 @@ func fileOf(c *spec.Config) *file {
 	for _, g := range c.Registries {
 		own := &registry{Registry: *g}
 		switch list := g.ServerList(); g.Kind {
-		case "etcd":
-			own.etcd = list
-		case "consul":
-			own.consul = list
-		case "xds":
-			own.xds = list
-		default:
+		case "kubernetes":
 			own.kubernetes = g.Servers
+		case "docker":
+			own.docker = g.Servers
+		default:
+			*own.lists()[g.Kind] = list
 		}
 		f.registries = append(f.registries, own)
 	}
@@ -81,9 +97,13 @@ func showRegistries(list []*registry) string {
 func (r *reader) registries(f *file) {
 	for _, g := range f.registries {
 		registryKeys.fill(r, g, nil)
-		for i, servers := range [][]string{g.etcd, g.consul, {g.kubernetes}, g.xds} {
-			if text := strings.Join(servers, " "); text != "" {
-				g.Kind, g.Servers = spec.RegistryKinds[i], text
+		for _, kind := range spec.RegistryKinds {
+			servers := map[string]string{"kubernetes": g.kubernetes, "docker": g.docker}[kind]
+			if list := g.lists()[kind]; list != nil {
+				servers = strings.Join(*list, " ")
+			}
+			if servers != "" {
+				g.Kind, g.Servers = kind, servers
 			}
 		}
 		f.Registries = append(f.Registries, &g.Registry)
@@ -101,7 +121,7 @@ func (r *reader) checkRegistry(g *registry) {
 	if (g.Cert == "") != (g.Key == "") {
 		r.fail(r.position(&g.Cert, &g.Key), fault{problem: "a certificate without its key, or a key without its certificate", allowed: "certificate and key together"})
 	}
-	if strings.Contains(" "+g.Servers, " http://") && g.CA+g.Cert+g.Key+g.ServerName != "" {
+	if (strings.Contains(" "+g.Servers, " http://") || strings.HasPrefix(g.Servers, "unix:")) && g.CA+g.Cert+g.Key+g.ServerName != "" {
 		r.fail(r.position(&g.CA, &g.Cert, &g.Key, &g.ServerName), fault{problem: "has no effect without TLS", allowed: "tls together with https://"})
 	}
 	only := func(v *string, what string, ok bool) {
@@ -110,7 +130,7 @@ func (r *reader) checkRegistry(g *registry) {
 		}
 	}
 	only(&g.UserFile, "with etcd", g.Kind == "etcd")
-	only(&g.TokenFile, "with consul, kubernetes or xds", g.Kind != "etcd")
+	only(&g.TokenFile, "with any kind but etcd", g.Kind != "etcd")
 	only(&g.Context, "with a kubeconfig", g.Kind == "kubernetes" && strings.HasPrefix(g.Servers, "/"))
 }
 

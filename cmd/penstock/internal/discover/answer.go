@@ -125,3 +125,30 @@ func zone(s string) string {
 func text(s string, most int) string {
 	return strings.ToValidUTF8(s[:min(len(s), most)], "")
 }
+
+// readElements reads an answer that is an array: elements of at most size bytes, and at most most of them.
+func readElements[T any](r io.Reader, size int64, most int) (list []T, err error) {
+	item := &remote.BoundedReader{R: r, Left: size}
+	d := json.NewDecoder(item)
+	switch t, err := d.Token(); {
+	case err != nil:
+		return nil, unexpected(err)
+	case t != json.Delim('['):
+		return nil, errors.New("the answer is no JSON array")
+	}
+	for d.More() {
+		item.Left = size
+		if len(list) >= most {
+			return nil, fmt.Errorf("the answer has more than %d elements", most)
+		}
+		var e T
+		if err := d.Decode(&e); err != nil {
+			return nil, unexpected(err)
+		}
+		list = append(list, e)
+	}
+	if _, err = d.Token(); err != nil {
+		return nil, unexpected(err)
+	}
+	return list, nil
+}

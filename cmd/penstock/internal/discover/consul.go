@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -31,8 +32,28 @@ const (
 	maxInstances    = 1 << 16
 )
 
+// A consulAPI is an API with Consul's blocking queries: that of Consul, or of Nomad.
+type consulAPI struct {
+	product string
+	path    string                            // of the instances of a service, which follows
+	query   func(d *spec.Discover) url.Values // values that are empty are left out
+	// read reads an answer; tell tells the members that its n instances make.
+	read func(answer io.Reader, d *spec.Discover) (n int, tell func(*feed) error, err error)
+}
+
+var consul = &consulAPI{"Consul", "/v1/health/service/", func(d *spec.Discover) url.Values {
+	return url.Values{"dc": {d.Datacenter}, "ns": {d.Namespace}, "partition": {d.Partition}, "peer": {d.Peer}, "tag": strings.Split(d.Tags, ",")}
+}, func(answer io.Reader, d *spec.Discover) (n int, tell func(*feed) error, err error) {
+	list, err := readInstances(answer)
+	return len(list), func(f *feed) error { return tellInstances(f, list, *d) }, err
+}}
+
+// header returns the name of a header: Consul's and Nomad's differ in their beginning only.
+func (a *consulAPI) header(name string) string { return "X-" + a.product + "-" + name }
+
 // A consulSource finds members among the instances of a service, by blocking queries.
 type consulSource struct {
+	*consulAPI
 	sources *Sources
 	what    spec.Discover
 }
@@ -43,22 +64,15 @@ func (c consulSource) Watch(ctx context.Context, update func([]upstream.Target, 
 
 // A consulWatch is a consulSource that is watched.
 type consulWatch struct {
-	consulSource
-	feed   *feed
-	client *remote.Client // nil: none yet
-	server int            // which of the client's servers is asked
-	index  uint64         // 0: the next query does not block
-	leader bool           // the next query goes to the leader although Stale is set
-	failed remote.Backoff
+	*consulAPI
+	asker
+	index  uint64 // 0: the next query does not block
+	leader bool   // the next query goes to the leader although Stale is set
 }
 
 func (c consulSource) follow(ctx context.Context, f *feed) {
-	w := &consulWatch{consulSource: c, feed: f}
-	defer func() {
-		if w.client != nil {
-			w.client.Close()
-		}
-	}()
+	w := &consulWatch{consulAPI: c.consulAPI, asker: asker{sources: c.sources, what: c.what, feed: f}}
+	defer w.close()
 	var pace consulPace
 	for ctx.Err() == nil {
 		err := w.round(ctx)
@@ -76,52 +90,31 @@ func (c consulSource) follow(ctx context.Context, f *feed) {
 // handle reports an error, and returns how long to wait before the next query.
 func (c *consulWatch) handle(err error) time.Duration {
 	c.index = 0
-	var denied *deniedError
-	if errors.As(err, &denied) {
-		if token, err := c.client.Token(); err == nil && token != denied.token {
-			return 0 // it has been replaced meanwhile
-		}
-	}
 	if errors.Is(err, errStale) && !c.leader {
 		c.leader = true // the next query asks the leader; if it has none, that is the error
 		return c.failed.Next()
 	}
-	c.feed.failed(err)
-	var status *statusError
-	wait := c.failed.Next()
-	if errors.As(err, &status) {
-		wait = max(wait, status.retryAfter)
-	}
-	if c.client != nil {
-		if n := len(c.client.Servers()); n > 1 {
-			c.server = (c.server + 1) % n
-		}
-		c.client.Close() // a name may lead to another server now
-	}
-	return wait
+	return c.asker.handle(err)
 }
 
 var errStale = errors.New("the server has not heard from a leader for too long (stale)")
 
 // round makes a query, and tells its answer.
 func (c *consulWatch) round(ctx context.Context) error {
-	if c.client == nil {
-		cfg := remote.Of(c.what.Registry)
-		cfg.DialContext = c.sources.opt.dial
-		client, err := remote.New(cfg)
-		if err != nil {
-			return err
-		}
-		c.client = client
-		c.server = rand.N(len(client.Servers()))
+	if err := c.connect(); err != nil {
+		return err
 	}
-	request, token, timeout, err := c.request()
+	query, timeout := c.next()
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errSlow)
+	defer cancel()
+	request, token, err := c.request(ctx, c.path+c.what.Key, query)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errSlow)
-	defer cancel()
-	answer, err := c.client.Do(request.WithContext(ctx))
+	if token != "" {
+		request.Header.Set(c.header("Token"), token)
+	}
+	answer, err := c.client.Do(request)
 	if err != nil {
 		return causeOf(ctx, err)
 	}
@@ -130,21 +123,21 @@ func (c *consulWatch) round(ctx context.Context) error {
 		return err
 	}
 	stale := c.what.Stale && !c.leader
-	if stale && tooStale(answer.Header) {
+	if stale && c.tooStale(answer.Header) {
 		return errStale
 	}
-	index, err := consulIndex(answer.Header, c.index)
+	index, err := c.indexOf(answer.Header, c.index)
 	if err != nil {
 		return err
 	}
-	instances, err := readInstances(&remote.BoundedReader{R: answer.Body, Left: maxConsulAnswer})
+	n, tell, err := c.read(&remote.BoundedReader{R: answer.Body, Left: maxConsulAnswer}, &c.what)
 	if err != nil {
 		return fmt.Errorf("instances of %s: %w", c.what.Key, causeOf(ctx, err))
 	}
-	if len(instances) == 0 && answer.Header.Get("X-Consul-Results-Filtered-By-ACLs") == "true" {
+	if n == 0 && answer.Header.Get(c.header("Results-Filtered-By-ACLs")) == "true" {
 		return &deniedError{fmt.Errorf("the token may not see the instances of %s: it needs service:read and node:read", c.what.Key), token}
 	}
-	if err := tellInstances(c.feed, instances, c.what); err != nil {
+	if err := tell(c.feed); err != nil {
 		return err
 	}
 	c.feed.connected()
@@ -152,56 +145,40 @@ func (c *consulWatch) round(ctx context.Context) error {
 	return nil
 }
 
-// request returns the next query, its token, and how long the answer may take.
-func (c *consulWatch) request() (r *http.Request, token string, timeout time.Duration, err error) {
-	query := url.Values{}
-	timeout = listTimeout
+// next returns the next query, and how long the answer may take.
+func (c *consulWatch) next() (query url.Values, timeout time.Duration) {
+	query, timeout = url.Values{}, listTimeout
 	if c.index > 0 {
 		wait := consulWait - rand.N(consulWait/5)
 		query.Set("index", strconv.FormatUint(c.index, 10))
 		query.Set("wait", strconv.Itoa(int(wait/time.Second))+"s")
 		timeout = wait + consulGrace
 	}
-	for name, value := range map[string]string{"dc": c.what.Datacenter, "ns": c.what.Namespace, "partition": c.what.Partition, "peer": c.what.Peer} {
-		if value != "" {
-			query.Set(name, value)
+	for name, value := range c.query(&c.what) {
+		if len(value) > 0 && value[0] != "" {
+			query[name] = value
 		}
-	}
-	if c.what.Tags != "" {
-		query["tag"] = strings.Split(c.what.Tags, ",")
 	}
 	if c.what.Stale && !c.leader {
 		query.Set("stale", "")
 	}
-	u := *c.client.Servers()[c.server]
-	u.Path, u.RawQuery = "/v1/health/service/"+c.what.Key, query.Encode()
-	if r, err = http.NewRequest(http.MethodGet, u.String(), nil); err != nil {
-		return nil, "", 0, err
-	}
-	if token, err = c.client.Token(); err != nil {
-		return nil, "", 0, err
-	}
-	if token != "" {
-		r.Header.Set("X-Consul-Token", token)
-	}
-	r.Header.Set("User-Agent", "penstock")
-	return r, token, timeout, nil
+	return query, timeout
 }
 
 // tooStale reports whether an answer to a query with stale is too old.
-func tooStale(h http.Header) bool {
-	last, err := strconv.ParseUint(h.Get("X-Consul-LastContact"), 10, 63)
-	return h.Get("X-Consul-KnownLeader") == "false" || err == nil && last > uint64(maxStaleness/time.Millisecond)
+func (a *consulAPI) tooStale(h http.Header) bool {
+	last, err := strconv.ParseUint(h.Get(a.header("LastContact")), 10, 63)
+	return h.Get(a.header("KnownLeader")) == "false" || err == nil && last > uint64(maxStaleness/time.Millisecond)
 }
 
-// consulIndex returns the index of the next query, by the rules of Consul's documentation of blocking queries: one that
+// indexOf returns the index of the next query, by the rules of Consul's documentation of blocking queries: one that
 // goes backwards starts anew, and 0 would not block.
-func consulIndex(h http.Header, before uint64) (uint64, error) {
-	text := h.Get("X-Consul-Index")
+func (a *consulAPI) indexOf(h http.Header, before uint64) (uint64, error) {
+	text := h.Get(a.header("Index"))
 	index, err := strconv.ParseUint(text, 10, 64)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("the answer has no valid X-Consul-Index: is this Consul? %q", remote.Line([]byte(text)))
+		return 0, fmt.Errorf("the answer has no valid %s: is this %s? %q", a.header("Index"), a.product, remote.Line([]byte(text)))
 	case index < before:
 		return 0, nil
 	}

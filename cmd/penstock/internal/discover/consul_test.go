@@ -77,7 +77,7 @@ func TestConsulIndex(t *testing.T) {
 			want   uint64
 			bad    bool
 		}{{"7", 0, 7, false}, {"7", 7, 7, false}, {"7", 8, 0, false}, {"0", 0, 1, false}, {"", 0, 0, true}, {"x", 0, 0, true}, {"-1", 0, 0, true}} {
-			got, err := consulIndex(http.Header{"X-Consul-Index": {c.header}}, c.before)
+			got, err := consul.indexOf(http.Header{"X-Consul-Index": {c.header}}, c.before)
 			if got != c.want || (err != nil) != c.bad {
 				t.Errorf("%q after %d: %d, %v", c.header, c.before, got, err)
 			}

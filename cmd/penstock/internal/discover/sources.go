@@ -57,7 +57,13 @@ func (s *Sources) Discoverer(d spec.Discover) upstream.Discoverer {
 	case "etcd":
 		return etcdSource{s, d}
 	case "consul":
-		return consulSource{s, d}
+		return consulSource{consul, s, d}
+	case "nomad":
+		return consulSource{nomad, s, d}
+	case "docker":
+		return dockerSource{s, d}
+	case "http":
+		return httpSource{s, d}
 	case "kubernetes":
 		return s.kubernetes(d)
 	case "xds":

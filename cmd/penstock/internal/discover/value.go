@@ -59,20 +59,9 @@ func parseMember(name string, value []byte, network spec.Kind) (t upstream.Targe
 	if t.Metadata, problem = canonicalObject(m.Metadata); problem != "" {
 		return t, problem
 	}
-	text := m.To
-	if !strings.Contains(text, "://") && !strings.HasPrefix(text, "unix") {
-		text = network.String() + "://" + text
-	}
-	e, err := spec.ParseUpstream(text)
-	if err != nil {
-		return t, fmt.Sprintf("invalid address: %v", err)
-	}
-	addr, literal := e.Literal()
-	switch {
-	case e.Kind != network:
-		return t, fmt.Sprintf("%q is not a %s address, as the group's members are", m.To, network)
-	case !literal || e.LastPort != 0:
-		return t, fmt.Sprintf("%q is not an IP address and one port", m.To)
+	addr, problem := parseAddress(m.To, network)
+	if problem != "" {
+		return t, problem
 	}
 	t.Name, t.Addr = name, addr
 	t.Weight, t.Backup, t.Zone, t.Priority, t.Draining = m.Weight, m.Backup, m.Zone, m.Priority, m.Draining

@@ -110,6 +110,10 @@ func (a *adder) name(host string) {
 
 // server adds what a server of a registry needs.
 func (a *adder) server(s string) {
+	if path, ok := strings.CutPrefix(s, "unix:"); ok { // of a Docker daemon
+		connectPath(a, spec.Endpoint{Kind: spec.Unix, Path: path})
+		return
+	}
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" {
 		a.add(AnyPort)

@@ -139,6 +139,9 @@ var rows = slices.Concat([]row{
 
 	{key: "registry.etcd", needs: []Kind{Connect, AnyPort}, registry: servers("etcd")},
 	{key: "registry.consul", needs: []Kind{Connect, AnyPort}, registry: servers("consul")},
+	{key: "registry.nomad", needs: []Kind{Connect, AnyPort}, registry: servers("nomad")},
+	{key: "registry.docker", needs: []Kind{Connect, AnyPort, Unix}, registry: servers("docker")},
+	{key: "registry.http", needs: []Kind{Connect, AnyPort}, registry: servers("http")},
 	{key: "registry.kubernetes", needs: []Kind{Read, Connect, AnyPort}, registry: servers("kubernetes")},
 	{key: "registry.xds", needs: []Kind{Connect, AnyPort}, registry: servers("xds")},
 	{key: "registry.token-file", needs: []Kind{Read}, registry: registryFile(func(r *spec.Registry) string { return r.TokenFile })},
@@ -209,6 +212,9 @@ var rows = slices.Concat([]row{
 	{key: "discover.srv", needs: []Kind{Connect, AnyPort}, group: discovered("", func(d *spec.Discover) bool { return d.Service != "" })},
 	{key: "discover.etcd", needs: []Kind{AnyPort}, group: discovered("etcd", nil)},
 	{key: "discover.consul", needs: []Kind{AnyPort}, group: discovered("consul", nil)},
+	{key: "discover.nomad", needs: []Kind{AnyPort}, group: discovered("nomad", nil)},
+	{key: "discover.docker", needs: []Kind{AnyPort}, group: discovered("docker", nil)},
+	{key: "discover.http", needs: []Kind{AnyPort}, group: discovered("http", nil)},
 	{key: "discover.kubernetes", needs: []Kind{AnyPort}, group: discovered("kubernetes", nil)},
 	{key: "discover.xds", needs: []Kind{AnyPort}, group: discovered("xds", nil)},
 	{key: "group.source", needs: []Kind{Bind, NetAdmin}, group: func(a *adder, g *spec.Group) {
@@ -238,7 +244,7 @@ check.tcp: every every-down jitter timeout rise fall shared
 check.udp: every every-down jitter timeout rise fall shared source port send expect
 defaults: timeouts tcp sniff removed balance retries queue slow-start check eject down up
 defaults.timeouts: connect retries first-byte idle half-closed life
-discover: registry port port-name tags datacenter stale namespace partition peer family network every weight max-flows
+discover: registry port port-name tags datacenter stale namespace partition peer family docker-network published network every weight max-flows
 eject: failures for max share
 file: include defaults engine limits log access-log admin reload sandbox drain registries fleet listeners groups
 fleet: registry drain-grace

@@ -54,7 +54,9 @@ func TestRowsAreTrue(t *testing.T) {
 	in.Inherited = func(string) spec.Kind { return spec.Unixgram }
 	inputs = append(inputs, in)
 	kubernetes, _ := load(t, echo)
-	kubernetes.Config.Registries = []*spec.Registry{{Name: "k", Kind: "kubernetes", Servers: "/k/config"}, {Name: "e", Kind: "etcd", Servers: "?"}, {Name: "c", Kind: "consul", Servers: "?"}, {Name: "x", Kind: "xds", Servers: "?"}}
+	kubernetes.Config.Registries = []*spec.Registry{{Name: "k", Kind: "kubernetes", Servers: "/k/config"}, {Name: "e", Kind: "etcd", Servers: "?"}, {Name: "c", Kind: "consul", Servers: "?"}, {Name: "x", Kind: "xds", Servers: "?"},
+		{Name: "n", Kind: "nomad", Servers: "? http://10.0.0.1:4646"}, {Name: "h", Kind: "http", Servers: "? http://10.0.0.1:80"}, {Name: "d", Kind: "docker", Servers: "? http://10.0.0.1:2375"}, {Name: "s", Kind: "docker", Servers: "unix:/run/docker.sock"}}
+	kubernetes.Config.Groups = append(kubernetes.Config.Groups, &spec.Group{Name: "found", Discover: []spec.Discover{{Registry: spec.Registry{Kind: "nomad"}}, {Registry: spec.Registry{Kind: "docker"}}, {Registry: spec.Registry{Kind: "http"}}}})
 	kubernetes.Config.Fleet = spec.Fleet{Key: "/f", Registry: spec.Registry{Kind: "etcd", Servers: "? http://10.0.0.1:2379", CA: "/a/ca.pem"}}
 	kubernetes.Config.Listeners[0].Listen.Port = 80
 	kubernetes.Credentials = func(spec.Registry) ([]string, []string, error) {

@@ -333,7 +333,7 @@ type Member struct {
 type Discover struct {
 	Network  Kind   // TCP or UDP
 	Host     string // for A and AAAA
-	Port     uint16 // for A and AAAA, and Kubernetes; 0: not set
+	Port     uint16 // for A and AAAA, Kubernetes and Docker; 0: not set
 	Service  string // for SRV: _name._proto.domain; Host and Port are then unused
 	Every    time.Duration
 	Lookups  Lookups // the group's
@@ -341,7 +341,7 @@ type Discover struct {
 	MaxFlows int
 
 	Registry   Registry // Kind is empty for DNS
-	Key        string   // etcd: a prefix; Consul: a service; Kubernetes: NAMESPACE/SERVICE; xDS: a ClusterLoadAssignment
+	Key        string   // etcd: a prefix; Consul: a service; Nomad: a service; Kubernetes: NAMESPACE/SERVICE; Docker: the value of a label; HTTP: a path with a query; xDS: a ClusterLoadAssignment
 	PortName   string   // Kubernetes
 	Tags       string   // Consul: which a member must have, separated by commas
 	Datacenter string   // Consul; empty: the agent's
@@ -350,6 +350,9 @@ type Discover struct {
 	Partition  string   // Consul; empty: the agent's
 	Peer       string   // Consul: the cluster that the service is imported from; empty: it is not imported
 	Family     string   // Kubernetes: ipv4, ipv6 or any; empty: one for each pod
+
+	DockerNetwork string // Docker: the network whose addresses are used; empty: the only one
+	Published     bool   // Docker: members are where ports are published on the host
 }
 
 // String returns what is looked for, for messages.

@@ -8,11 +8,11 @@ import (
 )
 
 // A Registry is where members, or a whole configuration, are kept outside of files: the servers of
-// an etcd cluster, Consul, a Kubernetes API server, or an xDS control plane. It is comparable.
+// an etcd cluster, Consul, Nomad, a Kubernetes API server, a Docker daemon, an HTTP server, or an xDS control plane. It is comparable.
 type Registry struct {
 	Name    string // in the configuration; empty: it is from a command line
-	Kind    string // etcd, consul, kubernetes, xds; empty: none
-	Servers string // URLs, http or https, separated by spaces; of Kubernetes also "in-cluster", or the path of a kubeconfig
+	Kind    string // one of RegistryKinds; empty: none
+	Servers string // URLs, http or https, separated by spaces; of Kubernetes also "in-cluster", or the path of a kubeconfig; of Docker also unix:PATH
 	Context string // of a kubeconfig; empty: its current one
 
 	// Files, with absolute paths. They are read again when they change.
@@ -27,7 +27,7 @@ type Registry struct {
 }
 
 // RegistryKinds are the kinds of registries.
-var RegistryKinds = []string{"etcd", "consul", "kubernetes", "xds"}
+var RegistryKinds = []string{"etcd", "consul", "nomad", "kubernetes", "docker", "http", "xds"}
 
 // ServerList returns the URLs.
 func (r Registry) ServerList() []string { return strings.Fields(r.Servers) }

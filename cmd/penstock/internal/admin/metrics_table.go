@@ -21,11 +21,12 @@ type state struct {
 	total     stats.Loop
 	listeners []api.Listener
 	groups    []api.Group
+	lists     []api.List
 }
 
 func readState(source Source) *state {
 	o := snapshotOf(source)
-	s := &state{Status: o.Status(), Counters: o.Counters(), listeners: o.Listeners(), groups: o.Groups()}
+	s := &state{Status: o.Status(), Counters: o.Counters(), listeners: o.Listeners(), groups: o.Groups(), lists: source.Lists().Lists}
 	s.total = s.Engine.Total()
 	return s
 }
@@ -198,6 +199,19 @@ var metricSets = []anySet{
 	}, metrics: []metric[api.Part]{
 		gauge("penstock_route_part_weight", "Weight of a part of a route that splits its clients. Its share is this divided by the sum of all. The group of the flows' metrics has the name of the part.", func(p *api.Part) float64 { return float64(p.Weight) }),
 		counter("penstock_route_part_flows_total", "Flows that have begun in a part of a route that splits its clients; of the part refuse, those that it has refused.", func(p *api.Part) float64 { return float64(p.Begun) }),
+	}},
+	&metricSet[api.List]{labels: []string{"list"}, each: func(s *state, yield func(*api.List, labelValues)) {
+		for i := range s.lists {
+			yield(&s.lists[i], labelValues{s.lists[i].Name})
+		}
+	}, metrics: []metric[api.List]{
+		gauge("penstock_list_networks", "Networks in a list, without those that others contain.", func(l *api.List) float64 { return float64(l.Networks) }),
+		gauge("penstock_list_bytes", "Memory of the networks of a list.", func(l *api.List) float64 { return float64(l.Bytes) }),
+		gauge("penstock_list_bad_lines", "Lines that were left out of a list because they are not networks.", func(l *api.List) float64 { return float64(l.BadLines) }),
+		gauge("penstock_list_loaded_timestamp_seconds", "When the list was loaded last. 0: never.", func(l *api.List) float64 { return unixSeconds(l.Loaded) }),
+		gauge("penstock_list_failing", "1 while the list cannot be loaded; what was loaded before stays.", func(l *api.List) float64 { return boolValue(l.Error != "") }),
+		counter("penstock_list_failures_total", "Attempts to load the list that failed.", func(l *api.List) float64 { return float64(l.Failures) }),
+		counter("penstock_list_hits_total", "Clients that were looked up in the list and found.", func(l *api.List) float64 { return float64(l.Hits) }),
 	}},
 	&metricSet[api.PathCount]{labels: []string{"path", "why"}, each: func(s *state, yield func(*api.PathCount, labelValues)) {
 		for i := range s.Paths {

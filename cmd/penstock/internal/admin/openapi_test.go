@@ -267,6 +267,7 @@ func TestAnswersFitTheDescription(t *testing.T) {
 		{"POST", "/v1/upgrade", `{"binary":"/usr/bin/penstock","dry_run":true}`, "/v1/upgrade", 200},
 		{"POST", "/v1/upgrade", `{"binary":"penstock"}`, "/v1/upgrade", 400},
 		{"GET", "/v1/listeners", "", "/v1/listeners", 200},
+		{"GET", "/v1/lists", "", "/v1/lists", 200},
 		{"GET", "/v1/groups", "", "/v1/groups", 200},
 		{"GET", "/v1/groups/empty", "", "/v1/groups/{group}", 200},
 		{"GET", "/v1/groups/backends", "", "/v1/groups/{group}", 200},

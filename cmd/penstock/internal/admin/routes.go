@@ -26,6 +26,7 @@ var routes = []route{
 	{"GET", "/metrics", read, 0, (*Server).metrics},
 	{"GET", "/v1/status", read, 0, (*Server).status},
 	{"GET", "/v1/stream", read, 0, (*Server).serveStream},
+	{"GET", "/v1/lists", read, 0, (*Server).lists},
 	{"GET", "/v1/config", read, 0, (*Server).runningConfig},
 	{"GET", "/v1/config/diff", read, 0, (*Server).fileDiff},
 	{"POST", "/v1/config/diff", full, maxConfig, (*Server).diff},

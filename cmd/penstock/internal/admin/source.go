@@ -55,6 +55,8 @@ type Source interface {
 	// RemoveMember removes the member with the given name or address, and returns what was
 	// removed. Its flows are treated as their routes say for removed members.
 	RemoveMember(group, member string) ([]api.Member, error)
+	// Lists returns the lists of networks, in the order of the file.
+	Lists() api.Lists
 	// SetSplit changes the weights of the parts of a route, and returns the route. The change has been checked. An unknown listener,
 	// route or part is api.NotFound.
 	SetSplit(listener, route string, change api.SplitChange) (api.Route, error)

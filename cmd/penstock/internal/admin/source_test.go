@@ -152,6 +152,10 @@ func (s *synthetic) RemoveMember(group, member string) ([]api.Member, error) {
 	return s.Groups()[0].Members[:1], nil
 }
 
+func (s *synthetic) Lists() api.Lists {
+	return api.Lists{Lists: []api.List{{Name: "bad", Source: "/etc/penstock/bad.txt", Networks: 3, Bytes: 262171, Hits: 7, Loaded: time.Unix(1.7e9, 0).UTC(), BadLines: 1, FirstBad: []string{"line 2: x"}, Failures: 2}}}
+}
+
 func (s *synthetic) SetSplit(listener, route string, change api.SplitChange) (api.Route, error) {
 	r := s.Listeners()[0].Routes[2]
 	if listener != "web" || route != r.Name {

@@ -25,7 +25,7 @@ func TestAdmitClient(t *testing.T) {
 	admit(g, "another", now, spec.ReasonNone)
 	a.Release()
 	a.Release()
-	next := NewController(total, &limited, g)
+	next := NewController(total, &limited, nil, g)
 	c := admit(next, "one", now, spec.ReasonNone)
 	admit(next, "one", now, spec.ReasonClientFlows) // a and b count, and only once
 	b.Release()
@@ -36,7 +36,7 @@ func TestAdmitClient(t *testing.T) {
 		t.Errorf("%d clients are remembered", next.clients.len())
 	}
 	// Without a limit nothing counts, and nothing is released that did not count.
-	free := NewController(total, &spec.Listener{}, next)
+	free := NewController(total, &spec.Listener{}, nil, next)
 	if g.clients != next.clients || free.clients != next.clients {
 		t.Error("a configuration has lost what was counted")
 	}

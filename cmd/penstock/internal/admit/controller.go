@@ -4,8 +4,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/gaissmai/bart"
-
+	"github.com/penstock/penstock/cmd/penstock/internal/lists"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -22,7 +21,7 @@ import (
 //	Admit ──no PROXY header──▶ admitted ──────────────▶ Release
 //	  └────PROXY header──▶ waiting ──Identify──▶ admitted ──▶ Release
 type Controller struct {
-	allow, deny, proxies *bart.Lite // nil: empty
+	allow, deny, proxies *lists.Networks // nil: empty
 	total, listener      flowLimit
 	source, client       sourceLimit
 	counts               *counts
@@ -50,14 +49,14 @@ func NewTotal(l spec.Limits, old *Total) *Total {
 // Flows returns the number of open flows.
 func (t *Total) Flows() int64 { return t.flows.Load() }
 
-// NewController returns the controller of a listener. If old is not nil, its counts are continued;
+// NewController returns the controller of a listener, whose lists are in all. If old is not nil, its counts are continued;
 // total must then be the one that old has, or made from it. Nothing of old changes, so that a
 // configuration that is rejected later leaves no trace.
 //
 // Flows that were admitted while sources had no limits do not count for theirs.
-func NewController(total *Total, l *spec.Listener, old *Controller) *Controller {
+func NewController(total *Total, l *spec.Listener, all *lists.Table, old *Controller) *Controller {
 	g := &Controller{
-		allow: prefixSet(l.Allow), deny: prefixSet(l.Deny), proxies: prefixSet(l.ProxyFrom),
+		allow: lists.NewNetworks(l.Allow, all), deny: lists.NewNetworks(l.Deny, all), proxies: lists.NewNetworks(l.ProxyFrom, all),
 		total:  total.flowLimit,
 		source: newSourceLimit(l.Limits.Source), client: newSourceLimit(l.Limits.Client),
 	}
@@ -77,17 +76,6 @@ func NewController(total *Total, l *spec.Listener, old *Controller) *Controller 
 		g.clients = newSourceTable(MaxSources)
 	}
 	return g
-}
-
-func prefixSet(ps []netip.Prefix) *bart.Lite {
-	if len(ps) == 0 {
-		return nil
-	}
-	s := new(bart.Lite)
-	for _, p := range ps {
-		s.Insert(spec.CanonicalPrefix(p))
-	}
-	return s
 }
 
 // An Admission is held by a flow that was admitted. The zero value holds nothing.

@@ -14,9 +14,9 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-func prefixes(list ...string) (ps []netip.Prefix) {
+func prefixes(list ...string) (ps []spec.Network) {
 	for _, s := range list {
-		ps = append(ps, netip.MustParsePrefix(s))
+		ps = append(ps, spec.Network{Prefix: netip.MustParsePrefix(s)})
 	}
 	return ps
 }
@@ -31,7 +31,7 @@ func ip(s string) netip.Addr {
 // gates makes a gate with bounds of its own, and of all.
 func gate(total spec.Limits, l spec.Listener) (*Total, *Controller) {
 	t := NewTotal(total, nil)
-	return t, NewController(t, &l, nil)
+	return t, NewController(t, &l, nil, nil)
 }
 
 // enter wants one answer, and gives the ticket.
@@ -54,7 +54,7 @@ func empty(t *testing.T, total *Total, g *Controller) {
 
 func TestAllows(t *testing.T) {
 	for _, c := range []struct {
-		allow, deny []netip.Prefix
+		allow, deny []spec.Network
 		yes, no     []string
 	}{
 		{nil, nil, []string{"192.0.2.1", "2001:db8::1", ""}, nil},
@@ -92,17 +92,17 @@ func TestAllowsIsTheNaiveLoop(t *testing.T) {
 		return netip.AddrFrom16([16]byte{0x20, byte(rnd.IntN(4)), byte(rnd.IntN(4)), 15: byte(rnd.Uint32())})
 	}
 	for range 200 {
-		var lists [2][]netip.Prefix
+		var lists [2][]spec.Network
 		for i := range lists {
 			for range rnd.IntN(20) {
 				a := addr()
-				lists[i] = append(lists[i], netip.PrefixFrom(a, rnd.IntN(a.BitLen()+1)))
+				lists[i] = append(lists[i], spec.Network{Prefix: netip.PrefixFrom(a, rnd.IntN(a.BitLen()+1))})
 			}
 		}
 		_, g := gate(spec.Limits{}, spec.Listener{Allow: lists[0], Deny: lists[1]})
 		for range 200 {
 			a := addr()
-			in := func(p netip.Prefix) bool { return p.Contains(a) }
+			in := func(p spec.Network) bool { return p.Contains(a) }
 			if want := (len(lists[0]) == 0 || slices.ContainsFunc(lists[0], in)) && !slices.ContainsFunc(lists[1], in); g.Allows(a) != want {
 				t.Fatalf("allow %v, deny %v: %v", lists[0], lists[1], a)
 			}
@@ -250,7 +250,7 @@ func TestReload(t *testing.T) {
 	strict := old
 	strict.Flows, strict.Burst = 5, 5
 	total2 := NewTotal(strict, total1)
-	g2 := NewController(total2, &spec.Listener{Limits: strict}, g1)
+	g2 := NewController(total2, &spec.Listener{Limits: strict}, nil, g1)
 	if total2.Flows() != 4 || g2.Flows() != 4 || g2.Sources() != 1 {
 		t.Fatalf("%d flows in all, %d of the listener, %d sources", total2.Flows(), g2.Flows(), g2.Sources())
 	}
@@ -272,21 +272,21 @@ func TestReload(t *testing.T) {
 	for range 3 {
 		enter(t, g, "192.0.2.1", now, spec.ReasonNone)
 	}
-	g = NewController(drained, &spec.Listener{Limits: spec.Limits{NewFlows: 0.001, Burst: 3}}, g)
+	g = NewController(drained, &spec.Listener{Limits: spec.Limits{NewFlows: 0.001, Burst: 3}}, nil, g)
 	enter(t, g, "192.0.2.1", now, spec.ReasonListenerRate)
 
 	// A source that was in debt for long is helped by a milder file.
 	_, g = gate(spec.Limits{}, spec.Listener{Limits: spec.Limits{Source: spec.SourceLimits{NewFlows: 1e-6}}})
 	enter(t, g, "192.0.2.1", now, spec.ReasonNone)
 	enter(t, g, "192.0.2.1", now.Add(time.Hour), spec.ReasonSourceRate)
-	g = NewController(drained, &spec.Listener{Limits: spec.Limits{Source: spec.SourceLimits{NewFlows: 1}}}, g)
+	g = NewController(drained, &spec.Listener{Limits: spec.Limits{Source: spec.SourceLimits{NewFlows: 1}}}, nil, g)
 	enter(t, g, "192.0.2.1", now.Add(time.Hour+2*time.Second), spec.ReasonSourceRate) // its debt is a burst now
 	enter(t, g, "192.0.2.1", now.Add(time.Hour+4*time.Second), spec.ReasonNone)
 
 	// Flows from before a bound do not count for their source, and leave well.
 	total, g := gate(spec.Limits{}, spec.Listener{})
 	before := enter(t, g, "192.0.2.1", now, spec.ReasonNone)
-	g = NewController(total, &spec.Listener{Limits: spec.Limits{Source: spec.SourceLimits{Flows: 1}}}, g)
+	g = NewController(total, &spec.Listener{Limits: spec.Limits{Source: spec.SourceLimits{Flows: 1}}}, nil, g)
 	after := enter(t, g, "192.0.2.1", now, spec.ReasonNone)
 	before.Release()
 	enter(t, g, "192.0.2.1", now, spec.ReasonSourceFlows)
@@ -307,7 +307,7 @@ func TestManyAtOnce(t *testing.T) {
 			g := g
 			for i := range rounds {
 				if i == rounds/2 { // a reload in between
-					g = NewController(total, &spec.Listener{Limits: spec.Limits{Flows: bound, Source: spec.SourceLimits{Flows: 3}}}, g)
+					g = NewController(total, &spec.Listener{Limits: spec.Limits{Flows: bound, Source: spec.SourceLimits{Flows: 3}}}, nil, g)
 				}
 				source := rnd.IntN(len(bySource))
 				ticket, why := g.Admit(netip.AddrFrom4([4]byte{192, 0, 2, byte(source)}), time.Now())
@@ -404,7 +404,7 @@ func BenchmarkAllows(b *testing.B) {
 			}
 			var l spec.Listener
 			for range n {
-				l.Deny = append(l.Deny, netip.PrefixFrom(addr(), 16+rnd.IntN(17)))
+				l.Deny = append(l.Deny, spec.Network{Prefix: netip.PrefixFrom(addr(), 16+rnd.IntN(17))})
 			}
 			_, g := gate(spec.Limits{}, l)
 			peers := make([]netip.Addr, 1<<12)

@@ -20,7 +20,7 @@ func TestLimitsGoOn(t *testing.T) {
 	now := time.Now()
 	a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
 	total := NewTotal(spec.Limits{NewFlows: 1, Burst: 4}, nil)
-	g := NewController(total, limited(), nil)
+	g := NewController(total, limited(), nil, nil)
 	var flows []Admission
 	for _, peer := range []netip.Addr{a, a, b} {
 		f, why := g.Admit(peer, now)
@@ -37,7 +37,7 @@ func TestLimitsGoOn(t *testing.T) {
 	}
 
 	total = NewTotal(spec.Limits{NewFlows: 1, Burst: 4}, nil)
-	g = NewController(total, limited(), nil)
+	g = NewController(total, limited(), nil, nil)
 	total.RestoreLimits(saved[0], now)
 	g.RestoreLimits(saved[1], now)
 	var again []Admission
@@ -75,10 +75,10 @@ func TestLimitsGoOn(t *testing.T) {
 // A flow that waits for its PROXY header goes on waiting for it, and has no source yet.
 func TestRestoreExpectsProxy(t *testing.T) {
 	l := limited()
-	l.ProxyFrom = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
-	g := NewController(NewTotal(spec.Limits{}, nil), l, nil)
+	l.ProxyFrom = []spec.Network{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}}
+	g := NewController(NewTotal(spec.Limits{}, nil), l, nil, nil)
 	f, _ := g.Admit(netip.MustParseAddr("192.0.2.1"), time.Now())
-	g2 := NewController(NewTotal(spec.Limits{}, nil), l, nil)
+	g2 := NewController(NewTotal(spec.Limits{}, nil), l, nil, nil)
 	again := g2.Restore(f.State())
 	if !again.ExpectsProxy() || g2.Sources() != 0 || g2.Flows() != 1 {
 		t.Errorf("%+v", again)

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/cycle"
 	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
+	"github.com/penstock/penstock/cmd/penstock/internal/lists"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 )
@@ -28,6 +29,7 @@ type application struct {
 	sockets map[bindKey]*hooks.Socket
 	own     *cycle.Listeners
 	servers map[string]*certs.Server // by listener
+	lists   *lists.Table
 	logs    *hooks.Logs
 	next    *activeConfig // made when nothing can fail any more
 	leaving []*spec.Group // removed groups, which serve until no listener leads to them
@@ -62,6 +64,7 @@ func stages() []stage {
 			prepare: func(a *application) (err error) { a.servers, err = a.openCertificates(a.written); return err }},
 		{name: "files of TLS to members", place: "as certificates",
 			prepare: func(a *application) error { return a.goWithout(a.checkClientFiles(a.written)) }},
+		{name: "lists", place: "as certificates", prepare: (*application).openLists, commit: func(a *application) { a.pokeLists() }},
 		{name: "logs", place: "files may be writable only before the sandbox, or by another worker; clients of the new listeners are in the new ones",
 			prepare: (*application).openLogs, commit: func(a *application) { a.hooks.Accounting.Use(a.logs) }, undo: func(a *application) { a.logs.Close() }},
 		{name: "sandbox", place: "everything is open that needs privileges, and nobody was accepted or asked yet",
@@ -144,7 +147,7 @@ func (a *application) makeNext() {
 	if !a.old.since.IsZero() {
 		cfg = keepUntilRestart(a.old.Config, cfg)
 	}
-	a.next = &activeConfig{Config: cfg, since: time.Now(), total: admit.NewTotal(cfg.Limits, a.old.total), plans: map[string]*hooks.Plan{}, ownListeners: a.own}
+	a.next = &activeConfig{Config: cfg, since: time.Now(), total: admit.NewTotal(cfg.Limits, a.old.total), plans: map[string]*hooks.Plan{}, ownListeners: a.own, lists: a.lists}
 	a.keeping.RestoreTotal(a.next.total)
 	a.leaving = removedGroups(a.old.Config, cfg)
 	a.fleet.expect(cfg)
@@ -158,9 +161,9 @@ func (a *application) switchOver() {
 	a.clients.Set((&spec.Config{Groups: groups}).ClientTLS())
 	a.set.Apply(groups)
 	for _, l := range cfg.Listeners {
-		gate := admit.NewController(a.next.total, l, a.gateBefore(l))
+		gate := admit.NewController(a.next.total, l, a.lists, a.gateBefore(l))
 		a.keeping.RestoreLimits(l.Name, gate)
-		s := hooks.NewPlan(l, gate, a.set, a.clients, a.hooks.Accounting.Counters())
+		s := hooks.NewPlan(l, gate, a.set, a.clients, a.hooks.Accounting.Counters(), a.lists)
 		s.Certs = a.servers[l.Name]
 		a.splits.apply(s)
 		a.next.plans[l.Name] = s

@@ -18,6 +18,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
+	"github.com/penstock/penstock/cmd/penstock/internal/lists"
 	"github.com/penstock/penstock/cmd/penstock/internal/liveflows"
 	"github.com/penstock/penstock/cmd/penstock/internal/sandboxed"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -59,6 +60,8 @@ type parts struct {
 	reloads reloads
 	active  running
 	splits  splits
+
+	listsChanged chan struct{} // receives when there are other lists
 }
 
 // changing is what a change of the configuration changes beside the running configuration itself. Who holds mu may touch it.
@@ -92,6 +95,7 @@ type activeConfig struct {
 	total        *admit.Total
 	plans        map[string]*hooks.Plan // by listener
 	ownListeners *cycle.Listeners
+	lists        *lists.Table
 }
 
 // listening is what the listeners listen on.
@@ -165,6 +169,8 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.background.Go(d.forgetMembers)
 	d.background.Go(func() { d.flows.FollowMembers(d.background.closing) })
 	d.background.Go(d.lookAtCertificates)
+	d.listsChanged = make(chan struct{}, 1)
+	d.background.Go(d.lookAtLists)
 	d.background.Go(func() { answers.Follow(d.set, d.background.closing) })
 	return d, nil
 }

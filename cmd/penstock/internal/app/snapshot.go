@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -282,7 +281,7 @@ func addTotals(n, m *api.Numbers) {
 	n.DatagramsDown += m.DatagramsDown
 }
 
-func prefixTexts(ps []netip.Prefix) []string {
+func prefixTexts(ps []spec.Network) []string {
 	var list []string
 	for _, p := range ps {
 		list = append(list, p.String())

@@ -11,30 +11,42 @@ import (
 
 const addressPattern = `([0-9]+(\.[0-9]+){3}|[0-9A-Fa-f]*:[0-9A-Fa-f:.]*)`
 
-// prefix is a range of addresses. IPv4-mapped IPv6 addresses are read as IPv4 addresses.
-var prefix = scalar("prefix", "an address, or a range such as 10.0.0.0/8 or 2001:db8::/32", map[string]any{"type": "string", "pattern": `^` + addressPattern + `(/[0-9]+)?$`},
-	func(text, tag string) (p netip.Prefix, f *fault) {
-		if f := notString(text, tag); f != nil {
-			return p, f
+// parsePrefix parses a range of addresses. IPv4-mapped IPv6 addresses are read as IPv4 addresses.
+func parsePrefix(text, tag string) (p netip.Prefix, f *fault) {
+	if f := notString(text, tag); f != nil {
+		return p, f
+	}
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+		a = a.Unmap()
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return p, faultf("invalid address or range %s", quote(text))
+	}
+	if p.Addr().Is4In6() {
+		if p.Bits() < 96 {
+			return p, faultf("the range %s is larger than all IPv4-mapped addresses", quote(text))
 		}
-		if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
-			a = a.Unmap()
-			return netip.PrefixFrom(a, a.BitLen()), nil
-		}
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			return p, faultf("invalid address or range %s", quote(text))
-		}
-		if p.Addr().Is4In6() {
-			if p.Bits() < 96 {
-				return p, faultf("the range %s is larger than all IPv4-mapped addresses", quote(text))
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	if p != p.Masked() {
+		return p, &fault{problem: fmt.Sprintf("%s has address bits set beyond its prefix length", quote(text)), near: p.Masked().String()}
+	}
+	return p, nil
+}
+
+// network is a prefix, or the name of a list.
+var network = scalar("network", "an address, a range such as 10.0.0.0/8 or 2001:db8::/32, or list:NAME with the name of one of lists", map[string]any{"type": "string", "pattern": `^(` + addressPattern + `(/[0-9]+)?|list:[A-Za-z0-9_][A-Za-z0-9_.-]{0,62})$`},
+	func(text, tag string) (n spec.Network, f *fault) {
+		if name, ok := strings.CutPrefix(text, spec.ListPrefix); ok && tag == "!!str" {
+			if !nameRE.MatchString(name) {
+				return n, faultf("invalid name of a list %s", quote(name))
 			}
-			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+			return spec.Network{List: name}, nil
 		}
-		if p != p.Masked() {
-			return p, &fault{problem: fmt.Sprintf("%s has address bits set beyond its prefix length", quote(text)), near: p.Masked().String()}
-		}
-		return p, nil
+		n.Prefix, f = parsePrefix(text, tag)
+		return n, f
 	})
 
 var address = scalar("address", "an IPv4 or IPv6 address", map[string]any{"type": "string", "pattern": `^` + addressPattern + `$`},

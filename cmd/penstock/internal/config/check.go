@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -27,6 +26,7 @@ func (r *reader) checkFile(f *file) {
 		r.checkGroup(g)
 	}
 	r.checkPorts(f)
+	r.checkLists(f)
 	inherited := map[string]string{}
 	for _, l := range f.listeners {
 		r.checkListener(l)
@@ -469,11 +469,11 @@ func (r *reader) token(path *string) string {
 }
 
 // covers reports whether every address of b is in one of the ranges a.
-func covers(a, b []netip.Prefix) bool {
+func covers(a, b []spec.Network) bool {
 	for _, p := range b {
 		in := false
 		for _, q := range a {
-			if q.Bits() <= p.Bits() && q.Contains(p.Addr()) {
+			if q == p || q.List == "" && p.List == "" && q.Bits() <= p.Bits() && q.Contains(p.Addr()) {
 				in = true
 				break
 			}

@@ -10,7 +10,7 @@ import (
 )
 
 // everywhere contains all addresses: what a route without from matches.
-var everywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+var everywhere = spec.NetworksOf(netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"))
 
 // checkHidden reports routes that no client reaches because an earlier route matches all of
 // their clients.
@@ -91,6 +91,9 @@ func wider(route *spec.Route) []string {
 	from := route.From
 	if len(from) == 0 {
 		from = everywhere
+	}
+	if from[0].List != "" {
+		return append(keys, "from "+from[0].String())
 	}
 	for bits := range from[0].Bits() + 1 {
 		p, _ := from[0].Addr().Prefix(bits)

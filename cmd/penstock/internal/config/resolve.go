@@ -28,6 +28,7 @@ func (r *reader) resolve(f *file) *spec.Config {
 		r.group(g, &base.group)
 	}
 	r.registries(f)
+	r.lists(f)
 	for _, l := range f.listeners {
 		listenerKeys.fill(r, l, &base.listener)
 		if l.Inherit == "" && l.Listen.Kind != 0 && !r.isSet(&l.Datagrams) {

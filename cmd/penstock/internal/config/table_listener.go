@@ -1,7 +1,6 @@
 package config
 
 import (
-	"net/netip"
 	"strconv"
 	"time"
 
@@ -15,8 +14,8 @@ var listenerKeys = keysOf("listener",
 	field("datagrams", boolean(true), "false", "With inherit: the socket carries datagrams.", func(l *listener) *bool { return &l.Datagrams }),
 	field("mode", mode, "", "Permissions of a Unix socket's path. Default: set by the umask.", func(l *listener) *uint32 { return &l.Mode }),
 	field("backlog", count(1<<20), "0", "Maximum number of connections that wait to be accepted. 0: the kernel's maximum.", func(l *listener) *int { return &l.Backlog }),
-	field("allow", nonEmptyList(prefix), "", "Client addresses that are admitted. Default: all.", func(l *listener) *[]netip.Prefix { return &l.Allow }),
-	field("deny", list(prefix), "", "Client addresses that are refused, even if allow contains them.", func(l *listener) *[]netip.Prefix { return &l.Deny }),
+	field("allow", nonEmptyList(network), "", "Client addresses that are admitted. Default: all.", func(l *listener) *[]spec.Network { return &l.Allow }),
+	field("deny", list(network), "", "Client addresses that are refused, even if allow contains them.", func(l *listener) *[]spec.Network { return &l.Deny }),
 	section("limits", listenerLimitsKeys, "Limits of this listener.", func(l *listener) *spec.Limits { return &l.Limits }),
 	section("proxy-protocol", proxyInKeys, "Accept PROXY headers, version 1 or 2, from trusted proxies.", func(l *listener) *listener { return l }),
 	section("sniff", sniffKeys, "How much a client may send before it is routed, where its first bytes matter.", func(l *listener) *spec.Sniff { return &l.Sniff }),
@@ -57,7 +56,7 @@ var amplificationType = func() typ[spec.Amplification] {
 
 var routeKeys = keysOf("route",
 	field("name", nameType, "", "The route's name in logs and metrics. A reload recognizes the route by it. Default: the value of to, if that is one group.", func(r *spec.Route) *string { return &r.Name }),
-	field("from", nonEmptyList(prefix), "", "Client addresses that match. If a route has several conditions, all of them must hold.", func(r *spec.Route) *[]netip.Prefix { return &r.From }),
+	field("from", nonEmptyList(network), "", "Client addresses that match. If a route has several conditions, all of them must hold.", func(r *spec.Route) *[]spec.Network { return &r.From }),
 	field("sni", nonEmptyList(serverName), "", "Server names of a ClientHello, of TLS or on UDP of QUIC, that match. A leading *. matches one or more labels.", func(r *spec.Route) *[]string { return &r.SNI }),
 	field("alpn", nonEmptyList(text("protocol", 255)), "", "Protocols of TLS (ALPN). The route matches a client whose ClientHello offers one of them; where TLS ends at the listener, one with whom the listener has agreed on one of them.", func(r *spec.Route) *[]string { return &r.ALPN }),
 	field("client-names", nonEmptyList(clientName), "", "With tls.clients of the listener: names in a client's certificate that match if it has one of them: a URI such as a SPIFFE ID, a DNS name or common name, an address of mail. A leading *. matches one or more labels of a DNS name, /* at the end of a URI whatever follows.", func(r *spec.Route) *[]string { return &r.ClientNames }),

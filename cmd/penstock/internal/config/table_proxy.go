@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +11,7 @@ import (
 )
 
 var proxyInKeys = keysOf("listener.proxy-protocol",
-	required(field("from", nonEmptyList(prefix), "", "Addresses of proxies. Connections from them must begin with a PROXY header; others must not.", func(l *listener) *[]netip.Prefix { return &l.ProxyFrom })),
+	required(field("from", nonEmptyList(network), "", "Addresses of proxies. Connections from them must begin with a PROXY header; others must not.", func(l *listener) *[]spec.Network { return &l.ProxyFrom })),
 )
 
 // proxyOut is the PROXY header that upstreams are sent.

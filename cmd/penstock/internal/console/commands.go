@@ -24,6 +24,7 @@ type Commands struct {
 	Ended   EndedCmd   `cmd:"" first:"" group:"look" help:"List the flows that ended last, with their causes."`
 	Kill    KillCmd    `cmd:"" group:"change" help:"End flows."`
 	Groups  GroupsCmd  `cmd:"" first:"" group:"look" help:"List groups and their members."`
+	Lists   ListsCmd   `cmd:"" group:"look" help:"List the lists of networks: how many, hits, and errors."`
 	Drain   DrainCmd   `cmd:"" first:"" group:"change" help:"Send no new flows to a member. Its open flows continue."`
 	Disable DisableCmd `cmd:"" group:"change" help:"Send no flows to a member, and end its open flows."`
 	Enable  EnableCmd  `cmd:"" group:"change" help:"Send flows to a member again."`

@@ -206,6 +206,8 @@ func (h *house) RemoveMember(group, member string) ([]api.Member, error) {
 	return []api.Member{removed}, nil
 }
 
+func (h *house) Lists() api.Lists { return api.Lists{Lists: []api.List{}} }
+
 func (h *house) SetSplit(string, string, api.SplitChange) (api.Route, error) {
 	return api.Route{}, api.NotFound("route", "", "")
 }

@@ -11,7 +11,7 @@ import (
 func TestTargetOfPartThatRefuses(t *testing.T) {
 	r := &spec.Route{Name: "r", To: []spec.Part{{Refuse: true, Weight: 1}}}
 	l := &spec.Listener{Name: "l", Default: r}
-	p := &State{plan: NewPlan(l, nil, nil, nil, nil)}
+	p := &State{plan: NewPlan(l, nil, nil, nil, nil, nil)}
 	w := newChoice(r, l, nil, nil).target(nil, p)
 	p.target.Store(w)
 	if err := new(Hooks).explainAnswer(p, syscall.ECONNRESET); err != syscall.ECONNRESET {

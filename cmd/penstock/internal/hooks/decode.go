@@ -168,7 +168,7 @@ func (h *Hooks) planNamed(now *Plan, name string) *Plan {
 		gone.Spec.Datagrams = now.Spec.Datagrams
 	}
 	gone.starts = starttls.ByName(spec.PostgreSQL) // encoded flows do not say which, as there is no other one
-	gone.routes = route.New(gone.Spec)
+	gone.routes = route.New(gone.Spec, nil)
 	return gone
 }
 

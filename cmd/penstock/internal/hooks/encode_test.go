@@ -37,7 +37,7 @@ func TestFlowEncoded(t *testing.T) {
 	defer set.Close()
 	removed := spec.LiveFlows{What: "drain", After: time.Minute, Jitter: time.Second}
 	total := admit.NewTotal(spec.Limits{}, nil)
-	gate := admit.NewController(total, &spec.Listener{}, nil)
+	gate := admit.NewController(total, &spec.Listener{}, nil, nil)
 	local, member, other := at("192.0.2.1:80"), at("192.0.2.2:81"), at("192.0.2.3:82")
 	header := &admit.Header{Version: 2, Client: netip.MustParseAddrPort("192.0.2.4:1"), To: netip.MustParseAddrPort("192.0.2.5:2"), SNI: "header.test"}
 	newState := func() *State {

@@ -8,6 +8,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
+	"github.com/penstock/penstock/cmd/penstock/internal/lists"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/starttls"
@@ -56,9 +57,9 @@ func (s *Plan) needsHello(from netip.Addr) bool {
 	return s.Certs != nil || s.Spec.StartTLS.Protocol != "" || s.Spec.Sniff.TLS && s.routes.Needs(from)
 }
 
-// NewPlan returns the plan of a listener whose groups are in set.
-func NewPlan(l *spec.Listener, gate *admit.Controller, set *upstream.Set, clients *certs.Clients, counters *account.Counters) *Plan {
-	s := &Plan{Spec: l, Gate: gate, routes: route.New(l), choices: map[*spec.Route]*choice{}, routesByName: map[string]*spec.Route{}}
+// NewPlan returns the plan of a listener whose groups are in set, and whose lists are in all.
+func NewPlan(l *spec.Listener, gate *admit.Controller, set *upstream.Set, clients *certs.Clients, counters *account.Counters, all *lists.Table) *Plan {
+	s := &Plan{Spec: l, Gate: gate, routes: route.New(l, all), choices: map[*spec.Route]*choice{}, routesByName: map[string]*spec.Route{}}
 	s.starts = starttls.ByName(l.StartTLS.Protocol)
 	if l.Sniff.TLS || l.TLS != nil || l.StartTLS.Protocol != "" || len(l.ProxyFrom) > 0 {
 		s.sniffSeries = counters.Series(account.Key{Listener: l.Name})

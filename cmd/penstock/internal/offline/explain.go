@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/lists"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/rules"
 	"github.com/penstock/penstock/cmd/penstock/internal/sources"
@@ -44,6 +45,7 @@ func (Explain) Help() string {
 
 // An explanation says what would happen to a connection.
 type explanation struct {
+	lists    *lists.Table
 	Listener string   `json:"listener"`
 	Listen   string   `json:"listen"`
 	Steps    []string `json:"steps"` // the questions, in order, and their answers
@@ -78,7 +80,18 @@ func (c *Explain) Run(call Call) int {
 	if len(c.Names) > 0 {
 		m.Names = certs.IdentityNamed(c.Names...).Matches
 	}
-	e, err := explain(cfg, c.Listener, c.Port, lookup, m)
+	all := lists.NewTable(cfg.Lists, nil, nil)
+	for _, l := range cfg.Lists {
+		if l.File != "" {
+			if err := all.Named(l.Name).Load(context.Background(), time.Now(), lists.Host{}); err != nil {
+				fmt.Fprintf(stderr, "penstock: list %s: %v\n", l.Name, err)
+				return cli.ExitFailed
+			}
+		} else {
+			fmt.Fprintf(stderr, "penstock: list %s: not read: only the running daemon knows what it has\n", l.Name)
+		}
+	}
+	e, err := explain(cfg, c.Listener, c.Port, lookup, m, all)
 	if err != nil {
 		fmt.Fprintln(stderr, "penstock:", err)
 		return cli.ExitUsage
@@ -96,7 +109,7 @@ func (c *Explain) Run(call Call) int {
 }
 
 // explain explains what becomes of a client at a port of a listener; 0 is any of its ports.
-func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, m route.Meta) (*explanation, error) {
+func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, m route.Meta, all *lists.Table) (*explanation, error) {
 	var names []string
 	var l *spec.Listener
 	for _, x := range cfg.Listeners {
@@ -118,7 +131,7 @@ func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, 
 			return nil, fmt.Errorf("--port: the listener %s does not have port %d; allowed: %s", l.Name, port, allowed)
 		}
 	}
-	e := &explanation{Listener: l.Name, Listen: l.Listen.String()}
+	e := &explanation{lists: all, Listener: l.Name, Listen: l.Listen.String()}
 	if l.Inherit != "" {
 		e.Listen = "inherited: " + l.Inherit
 	}
@@ -126,7 +139,7 @@ func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, 
 	if e.Refused != "" {
 		return e, nil
 	}
-	routes := route.New(l)
+	routes := route.New(l, e.lists)
 	if e.addTLS(l, routes, &m); e.Refused != "" {
 		return e, nil
 	}
@@ -248,19 +261,13 @@ func (e *explanation) addStep(format string, args ...any) {
 
 // addSource explains the checks of the client's address.
 func (e *explanation) addSource(l *spec.Listener, m route.Meta) {
-	holds := func(ps []netip.Prefix) (netip.Prefix, bool) {
-		i := slices.IndexFunc(ps, func(p netip.Prefix) bool { return m.Client.IsValid() && spec.CanonicalPrefix(p).Contains(m.Client) })
-		if i < 0 {
-			return netip.Prefix{}, false
-		}
-		return ps[i], true
-	}
+	holds := func(networks []spec.Network) (string, bool) { return e.lists.Find(networks, m.Client) }
 	if p, ok := holds(l.ProxyFrom); ok {
 		e.addStep("proxy-protocol: %v is in %v: a PROXY header must come first, and names another client; what follows is for %v as that client", m.Client, p, m.Client)
 	}
 	switch p, denied := holds(l.Deny); {
 	case denied:
-		e.Refused = spec.ReasonDenied.String() + ": " + m.Client.String() + " is in " + p.String() + " of deny"
+		e.Refused = spec.ReasonDenied.String() + ": " + m.Client.String() + " is in " + p + " of deny"
 		return
 	case len(l.Deny) > 0:
 		e.addStep("deny: no: the client is in none of %s", config.Counted(len(l.Deny), "prefix"))

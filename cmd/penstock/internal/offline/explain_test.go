@@ -43,7 +43,7 @@ func TestExplain(t *testing.T) {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(&got, "$ %s: %s from %s, %q %q\n", c.file, c.listener, c.from, c.sni, c.alpn)
-		e, err := explain(cfg, c.listener, 0, func(spec.Endpoint, string) string { return "" }, route.Meta{Client: netip.MustParseAddr(c.from), SNI: c.sni, ALPN: c.alpn})
+		e, err := explain(cfg, c.listener, 0, func(spec.Endpoint, string) string { return "" }, route.Meta{Client: netip.MustParseAddr(c.from), SNI: c.sni, ALPN: c.alpn}, nil)
 		if err != nil {
 			fmt.Fprintln(&got, err)
 			continue
@@ -101,7 +101,7 @@ func TestExplainPort(t *testing.T) {
 		{"one", 81, "--port: the listener one does not have port 81; allowed: a port of tcp://:80"},
 		{"u", 1, "--port: the listener u does not have port 1; allowed: none, as it has no ports"},
 	} {
-		e, err := explain(cfg, c.listener, c.port, func(spec.Endpoint, string) string { return "" }, route.Meta{})
+		e, err := explain(cfg, c.listener, c.port, func(spec.Endpoint, string) string { return "" }, route.Meta{}, nil)
 		got := ""
 		if err != nil {
 			got = err.Error()
@@ -183,7 +183,7 @@ groups:
 		if c.name != "" {
 			m.Names = certs.IdentityNamed(c.name).Matches
 		}
-		e, err := explain(cfg, c.listener, 0, func(spec.Endpoint, string) string { return "" }, m)
+		e, err := explain(cfg, c.listener, 0, func(spec.Endpoint, string) string { return "" }, m, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,7 +2,6 @@ package route
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -62,14 +61,14 @@ func (t *Table) Explain(m Meta) Explanation {
 func (t *Table) matches(r *spec.Route, m Meta) (why string, ok bool) {
 	var yes []string
 	if len(r.From) > 0 {
-		i := slices.IndexFunc(r.From, func(p netip.Prefix) bool { return spec.CanonicalPrefix(p).Contains(m.Client) })
+		in, ok := t.all.Find(r.From, m.Client)
 		switch {
 		case !m.Client.IsValid():
 			return "the client has no IP address; the route requires " + list(r.From), false
-		case i < 0:
+		case !ok:
 			return fmt.Sprintf("%v is not in %s", m.Client, list(r.From)), false
 		}
-		yes = append(yes, fmt.Sprintf("%v is in %v", m.Client, r.From[i]))
+		yes = append(yes, fmt.Sprintf("%v is in %s", m.Client, in))
 	}
 	if len(r.SNI) > 0 {
 		i := slices.IndexFunc(r.SNI, func(pattern string) bool { return sniMatches(pattern, m.SNI) })

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gaissmai/bart"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/lists"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -42,6 +43,9 @@ type Table struct {
 	unconditional   int32   // the first route without a condition; routes after it are never reached
 	needHello       []int32 // routes with names or protocols
 	byIdentity      []int32 // routes with a condition on the names of clients, and no other one
+	byList          []int32 // routes with lists in from, and without server names
+	all             *lists.Table
+	lists           map[int32][]*lists.List // of from, by route; nil: no route has any
 
 	defaultRoute *spec.Route
 	secured      *Table // for clients whose TLS is terminated; nil: there are none
@@ -58,6 +62,7 @@ type sourceRoutes struct {
 // client is what is looked up for a Meta, once.
 type client struct {
 	sourceRoutes
+	address  netip.Addr // canonical
 	alpn     []string
 	protocol string
 	names    func(patterns []string) bool
@@ -66,25 +71,26 @@ type client struct {
 // noRoute is greater than any route's index.
 const noRoute = int32(1<<31 - 1)
 
-// New returns the table of a listener, which must not change afterwards.
-func New(l *spec.Listener) *Table {
-	t := newTable(l.Routes, l.Default, false)
+// New returns the table of a listener, which must not change afterwards, and whose lists are in all.
+func New(l *spec.Listener, all *lists.Table) *Table {
+	t := newTable(l.Routes, l.Default, false, all)
 	if t.terminates = l.TLS != nil; t.terminates {
 		terminated := slices.DeleteFunc(slices.Clone(l.Routes), func(r *spec.Route) bool { return r.PassTLS })
-		t.secured = newTable(terminated, l.Default, true)
+		t.secured = newTable(terminated, l.Default, true, all)
 		t.secured.terminates = true
 	}
 	return t
 }
 
-func newTable(routes []*spec.Route, def *spec.Route, identities bool) *Table {
+func newTable(routes []*spec.Route, def *spec.Route, identities bool, all *lists.Table) *Table {
 	t := &Table{
 		routes: routes,
 		byName: map[string][]int32{}, wildcards: map[string][]int32{}, byALPN: map[string][]int32{},
-		unconditional: noRoute, defaultRoute: def, identities: identities,
+		unconditional: noRoute, defaultRoute: def, identities: identities, all: all,
 	}
 	for i, r := range routes {
 		t.add(int32(i), r)
+		t.addLists(int32(i), r, all)
 	}
 	t.mergeSupernets()
 	return t
@@ -95,7 +101,10 @@ func (t *Table) add(i int32, r *spec.Route) {
 		t.needHello = append(t.needHello, i)
 	}
 	for _, p := range r.From {
-		t.bySource.Modify(spec.CanonicalPrefix(p), func(o sourceRoutes, _ bool) (sourceRoutes, bool) {
+		if p.List != "" {
+			continue
+		}
+		t.bySource.Modify(spec.CanonicalPrefix(p.Prefix), func(o sourceRoutes, _ bool) (sourceRoutes, bool) {
 			o.all = appendOnce(o.all, i)
 			if len(r.SNI) == 0 {
 				o.withoutSNI = appendOnce(o.withoutSNI, i)
@@ -178,6 +187,7 @@ func (t *Table) Find(m Meta) (*spec.Route, bool) {
 	if best == noRoute {
 		return t.defaultRoute, t.defaultRoute != nil
 	}
+	t.countHit(best, &c)
 	return t.routes[best], true
 }
 
@@ -206,7 +216,8 @@ func (t *Table) Needs(from netip.Addr) bool {
 func (t *Table) client(m Meta) client {
 	c := client{alpn: m.ALPN, protocol: m.Protocol, names: m.Names}
 	if m.Client.IsValid() {
-		c.sourceRoutes, _ = t.bySource.Lookup(spec.CanonicalAddr(m.Client))
+		c.address = spec.CanonicalAddr(m.Client)
+		c.sourceRoutes, _ = t.bySource.Lookup(c.address)
 	}
 	return c
 }
@@ -214,6 +225,7 @@ func (t *Table) client(m Meta) client {
 // byClient returns the first match among the routes without server names.
 func (t *Table) byClient(c *client) int32 {
 	best := t.firstMatch(c.withoutSNI, t.unconditional, c)
+	best = t.firstMatch(t.byList, best, c)
 	for _, proto := range c.alpn {
 		best = t.firstMatch(t.byALPN[proto], best, c)
 	}
@@ -242,7 +254,7 @@ func (t *Table) sourceMatches(i int32, c *client) bool {
 		return true
 	}
 	_, ok := slices.BinarySearch(c.all, i)
-	return ok
+	return ok || t.inLists(i, c) != nil
 }
 
 // alpnMatches reports whether the client's protocol is one of the route's, or one of those that it offers.

@@ -12,9 +12,9 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-func prefixes(list ...string) (ps []netip.Prefix) {
+func prefixes(list ...string) (ps []spec.Network) {
 	for _, s := range list {
-		ps = append(ps, netip.MustParsePrefix(s))
+		ps = append(ps, spec.Network{Prefix: netip.MustParsePrefix(s)})
 	}
 	return ps
 }
@@ -38,7 +38,7 @@ func listener() *spec.Listener {
 }
 
 func TestFind(t *testing.T) {
-	table := New(listener())
+	table := New(listener(), nil)
 	for _, c := range []struct {
 		client, sni, alpn, want string
 	}{
@@ -75,7 +75,7 @@ func TestFind(t *testing.T) {
 	}
 	l := listener()
 	l.Default = nil
-	if r, ok := New(l).Find(Meta{}); ok || r != nil {
+	if r, ok := New(l, nil).Find(Meta{}); ok || r != nil {
 		t.Errorf("no route and no default: %v", r)
 	}
 }
@@ -96,7 +96,7 @@ func TestNeeds(t *testing.T) {
 		{"10.0.0.1", []*spec.Route{{}, {ALPN: []string{"h2"}}}, false},
 		{"10.0.0.1", []*spec.Route{{From: prefixes("10.0.0.0/8"), ALPN: []string{"h2"}}, {From: prefixes("10.0.0.0/8")}}, true},
 	} {
-		if got := New(&spec.Listener{Routes: c.routes}).Needs(netip.MustParseAddr(c.client)); got != c.want {
+		if got := New(&spec.Listener{Routes: c.routes}, nil).Needs(netip.MustParseAddr(c.client)); got != c.want {
 			t.Errorf("%s in %+v: %v", c.client, c.routes, got)
 		}
 	}
@@ -110,7 +110,7 @@ func TestAgreedProtocol(t *testing.T) {
 		{Name: "old", ALPN: []string{"http/1.1"}, From: prefixes("10.0.0.0/8")},
 		{Name: "named", ALPN: []string{"http/1.1"}, SNI: []string{"a.example.org"}},
 	}, Default: &spec.Route{Name: "default"}}
-	table := New(l)
+	table := New(l, nil)
 	for _, c := range []struct {
 		offers, agreed, client, sni string
 		before, after               string // the handshake
@@ -204,7 +204,7 @@ func (d draw) route(i int) *spec.Route {
 	if d.next(2) == 0 {
 		for range 1 + d.next(3) {
 			if a := d.addr(); a.IsValid() {
-				r.From = append(r.From, netip.PrefixFrom(a, a.BitLen()-d.next(a.BitLen()+1)))
+				r.From = append(r.From, spec.Network{Prefix: netip.PrefixFrom(a, a.BitLen()-d.next(a.BitLen()+1))})
 			}
 		}
 	}
@@ -261,7 +261,7 @@ func TestFindIsTheNaiveLoop(t *testing.T) {
 	d := draw{rnd.IntN}
 	for range 100 {
 		l := d.listener(rnd.IntN(40))
-		table := New(l)
+		table := New(l, nil)
 		for range 100 {
 			check(t, l, table, d.meta())
 		}
@@ -292,7 +292,7 @@ func FuzzFind(f *testing.F) {
 		}
 		m := Meta{SNI: sni, ALPN: []string{alpn}, Protocol: []string{"", alpn}[d.next(2)]}
 		m.Client, _ = netip.AddrFromSlice(client)
-		table := New(l)
+		table := New(l, nil)
 		check(t, l, table, m)
 		m.SNI = "x." + sni
 		check(t, l, table, m)
@@ -305,7 +305,7 @@ func TestExplainIsBounded(t *testing.T) {
 	for i := range 1000 {
 		l.Routes = append(l.Routes, &spec.Route{Name: fmt.Sprint("r", i), SNI: []string{fmt.Sprintf("n%d.example.org", i)}})
 	}
-	e := New(l).Explain(Meta{SNI: "n900.example.org"})
+	e := New(l, nil).Explain(Meta{SNI: "n900.example.org"})
 	if len(e.Steps) != MaxSteps || e.LeftOut != 901-MaxSteps || e.Route.Name != "r900" {
 		t.Fatalf("%d steps, %d left out, %+v", len(e.Steps), e.LeftOut, e.Route)
 	}
@@ -318,7 +318,7 @@ func TestExplainIsBounded(t *testing.T) {
 func TestExplainWords(t *testing.T) {
 	l := listener()
 	l.Routes[2].SNI = []string{"a.test", "b.test", "c.test", "d.test", "e.test"}
-	e := New(l).Explain(Meta{Client: netip.MustParseAddr("192.0.2.7"), SNI: "admin.test", ALPN: []string{"http/1.1"}})
+	e := New(l, nil).Explain(Meta{Client: netip.MustParseAddr("192.0.2.7"), SNI: "admin.test", ALPN: []string{"http/1.1"}})
 	var got []string
 	for _, s := range e.Steps {
 		got = append(got, fmt.Sprintf("%s %v: %s", s.Route.Name, s.Matched, s.Why))
@@ -348,10 +348,10 @@ func shapes() map[string]func() (*spec.Listener, Meta) {
 			return l, m
 		}
 	}
-	net24 := func(i int) []netip.Prefix {
+	net24 := func(i int) []spec.Network {
 		var b [4]byte
 		binary.BigEndian.PutUint32(b[:], 10<<24|uint32(i)<<8)
-		return []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4(b), 24)}
+		return []spec.Network{{Prefix: netip.PrefixFrom(netip.AddrFrom4(b), 24)}}
 	}
 	client := netip.MustParseAddr("10.3.231.9") // in the last /24
 	m := Meta{Client: client, SNI: "www.n999.example.org", ALPN: []string{"h2", "http/1.1"}}
@@ -375,7 +375,7 @@ func shapes() map[string]func() (*spec.Listener, Meta) {
 func TestFindDoesNotAllocate(t *testing.T) {
 	for name, make := range shapes() {
 		l, m := make()
-		table := New(l)
+		table := New(l, nil)
 		if want := l.Routes[999]; naive(l, m) != want {
 			t.Fatalf("%s: the client is not at the last route", name)
 		}
@@ -390,7 +390,7 @@ func BenchmarkFind(b *testing.B) {
 		l, m := make()
 		for _, impl := range []string{"table", "naive"} {
 			b.Run("routes=1000/shape="+name+"/impl="+impl, func(b *testing.B) {
-				table := New(l)
+				table := New(l, nil)
 				b.ReportAllocs()
 				for b.Loop() {
 					if impl == "table" {
@@ -407,7 +407,7 @@ func BenchmarkFind(b *testing.B) {
 // naiveFast is the loop without the words of ask.
 func naiveFast(l *spec.Listener, m Meta) *spec.Route {
 	for _, r := range l.Routes {
-		if (len(r.From) == 0 || slices.ContainsFunc(r.From, func(p netip.Prefix) bool { return p.Contains(m.Client) })) &&
+		if (len(r.From) == 0 || slices.ContainsFunc(r.From, func(p spec.Network) bool { return p.Contains(m.Client) })) &&
 			(len(r.SNI) == 0 || slices.ContainsFunc(r.SNI, func(s string) bool { return sniMatches(s, m.SNI) })) &&
 			(len(r.ALPN) == 0 || slices.ContainsFunc(m.ALPN, func(s string) bool { return slices.Contains(r.ALPN, s) })) {
 			return r

@@ -3,6 +3,7 @@
 package rules
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,11 +11,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/cycle"
+	"github.com/penstock/penstock/cmd/penstock/internal/lists"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -55,6 +58,11 @@ func checkFiles(c *spec.Config, p *config.Report, sandboxed bool) {
 			checkServerTLS(l, o, p, sandboxed)
 		}
 	}
+	for _, s := range c.Lists {
+		if s.File != "" {
+			checkList(s, p, sandboxed)
+		}
+	}
 	for _, g := range c.Groups {
 		if g.TLS != nil {
 			checkClientTLS(g.TLS, o, p, sandboxed, &g.TLS, g)
@@ -62,6 +70,18 @@ func checkFiles(c *spec.Config, p *config.Report, sandboxed bool) {
 		if t := g.CheckTLS(); t != nil && t != g.TLS {
 			checkClientTLS(t, o, p, sandboxed, &g.Check.TLS, g)
 		}
+	}
+}
+
+// checkList reports a list that cannot be read, and lines of it that are not networks.
+func checkList(s *spec.List, p *config.Report, sandboxed bool) {
+	l := lists.NewTable([]*spec.List{s}, nil, nil).Named(s.Name)
+	err := l.Load(context.Background(), time.Now(), lists.Host{Open: p.Open})
+	switch r := l.Status().Report; {
+	case err != nil && (!sandboxed || !errors.Is(err, fs.ErrPermission)):
+		p.Fail(err, &s.File, s)
+	case r.Bad > 0:
+		p.Warn(fmt.Errorf("%s: %s left out: %s", s.File, config.Counted(r.Bad, "line"), strings.Join(r.Named, "; ")), &s.File, s)
 	}
 }
 

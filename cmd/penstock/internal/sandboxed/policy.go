@@ -39,7 +39,7 @@ func policyOf(mode string, h *sandboxneeds.Held, files, folders, certificates []
 	return p
 }
 
-// certificateFiles returns the files and folders of certificates that a configuration names.
+// certificateFiles returns the files and folders of certificates, and the files of lists, that a configuration names.
 func certificateFiles(cfg *spec.Config) (files, folders []string) {
 	for _, l := range cfg.Listeners {
 		if l.TLS != nil {
@@ -49,6 +49,9 @@ func certificateFiles(cfg *spec.Config) (files, folders []string) {
 	}
 	for _, t := range cfg.ClientTLS() {
 		files = append(files, t.CA, t.Cert, t.Key)
+	}
+	for _, l := range cfg.Lists {
+		files = append(files, l.File, l.KeyFile, l.CA)
 	}
 	return files, folders
 }

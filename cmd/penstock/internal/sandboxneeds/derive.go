@@ -198,6 +198,22 @@ func discovered(kind string, only func(*spec.Discover) bool) func(*adder, *spec.
 	}
 }
 
+// lists returns what adds the needs of each list.
+func lists(of func(*adder, *spec.List)) func(*adder, *spec.Config) {
+	return func(a *adder, c *spec.Config) {
+		for _, l := range c.Lists {
+			of(a.naming("lists."+l.Name), l)
+		}
+	}
+}
+
+// listServer adds the server of a URL.
+func (a *adder) listServer(text string) {
+	if text != "" {
+		a.server(text)
+	}
+}
+
 // checkRows are the rows of the checks of a kind, over TCP.
 func checkRows(kind string) []row {
 	of := func(f func(*adder, *spec.Group, *spec.Check)) func(*adder, *spec.Group) {

@@ -150,6 +150,17 @@ var rows = slices.Concat([]row{
 	{key: "registry.tls.certificate", needs: []Kind{Read}, registry: registryFile(func(r *spec.Registry) string { return r.Cert })},
 	{key: "registry.tls.key", needs: []Kind{Read}, registry: registryFile(func(r *spec.Registry) string { return r.Key })},
 
+	{key: "list.file", needs: []Kind{Read}, config: lists(func(a *adder, l *spec.List) { a.folder(Read, l.File) })},
+	{key: "list.url", needs: []Kind{Connect}, config: lists(func(a *adder, l *spec.List) { a.listServer(l.URL) })},
+	{key: "list.etcd", needs: []Kind{Read, Connect, AnyPort}, config: lists(func(a *adder, l *spec.List) {
+		if l.Etcd != "" {
+			a.registry(&l.Registry)
+		}
+	})},
+	{key: "list.crowdsec", needs: []Kind{Connect}, config: lists(func(a *adder, l *spec.List) { a.listServer(l.CrowdSec) })},
+	{key: "list.token-file", needs: []Kind{Read}, config: lists(func(a *adder, l *spec.List) { a.folder(Read, l.KeyFile) })},
+	{key: "list.ca", needs: []Kind{Read}, config: lists(func(a *adder, l *spec.List) { a.folder(Read, l.CA) })},
+
 	{key: "listener.listen", needs: []Kind{Bind, LowPort, Rebind, Write, Unix, Abstract, Connect}, listener: func(a *adder, l *spec.Listener) {
 		if l.Inherit == "" {
 			a.endpoint(Listener, l.Listen)
@@ -246,7 +257,7 @@ defaults: timeouts tcp sniff removed balance retries queue slow-start check ejec
 defaults.timeouts: connect retries first-byte idle half-closed life
 discover: registry port port-name tags datacenter stale namespace partition peer family docker-network published network every weight max-flows
 eject: failures for max share
-file: include defaults engine limits log access-log admin reload sandbox drain registries fleet listeners groups
+file: include defaults engine limits log access-log admin reload sandbox drain registries lists fleet listeners groups
 fleet: registry drain-grace
 group: balance hash members discover zone lookups timeouts retries queue slow-start check agent eject down up panic proxy-protocol dscp tcp tls
 group.proxy-protocol: version datagrams tlvs forward names tls certificate
@@ -262,6 +273,7 @@ listener.proxy-protocol: from
 listener.starttls: protocol clear
 listener.tls: certificates unknown-names min-version alpn tickets clients handshake-timeout
 listener.tls.clients: verify
+list: registry every
 log: level flows
 lookups: keep max-members vanish
 member: name weight backup max-flows drained check-address agent-address agent-send

@@ -62,6 +62,10 @@ func TestRowsAreTrue(t *testing.T) {
 	kubernetes.Credentials = func(spec.Registry) ([]string, []string, error) {
 		return []string{"/k/ca"}, []string{"https://10.0.0.1:6443", "?"}, nil
 	}
+	kubernetes.Config.Lists = []*spec.List{
+		{Name: "f", File: "/l/f"}, {Name: "u", URL: "https://lists.example.org/f", KeyFile: "/l/token", CA: "/l/ca"},
+		{Name: "c", CrowdSec: "http://127.0.0.1:8080", KeyFile: "/l/key"}, {Name: "e", Etcd: "/l/", Registry: kubernetes.Config.Fleet.Registry},
+	}
 	inputs = append(inputs, kubernetes)
 	for i := range rows {
 		r := &rows[i]

@@ -27,6 +27,7 @@ type Config struct {
 	Layers     []Layer       // the texts that came from a registry, in the order of the command line
 	Drain      time.Duration // how long flows may continue after the first signal
 	Registries []*Registry   // in the file's order
+	Lists      []*List       // in the file's order
 	Listeners  []*Listener   // in the file's order
 	Groups     []*Group      // in the file's order
 }
@@ -151,9 +152,9 @@ type Listener struct {
 	Backlog   int      // 0: the kernel's maximum
 	Datagrams bool     // UDP or unixgram; of an inherited one what the file says
 
-	Allow, Deny []netip.Prefix // Deny wins; Allow empty: everybody
+	Allow, Deny []Network // Deny wins; Allow empty: everybody
 	Limits      Limits
-	ProxyFrom   []netip.Prefix // peers that must send a PROXY header; others must not
+	ProxyFrom   []Network // peers that must send a PROXY header; others must not
 	Sniff       Sniff
 	Timeouts    Timeouts
 	TCP         Socket
@@ -232,9 +233,9 @@ type Socket struct {
 // A Route says which clients go to which group. All conditions that are set must hold.
 type Route struct {
 	Name string
-	From []netip.Prefix // the client's address
-	SNI  []string       // lower-case names of a TLS ClientHello; a leading "*." matches one or more labels
-	ALPN []string       // one of them suffices: of what the client offers, or where its TLS is terminated, of what was agreed on
+	From []Network // the client's address
+	SNI  []string  // lower-case names of a TLS ClientHello; a leading "*." matches one or more labels
+	ALPN []string  // one of them suffices: of what the client offers, or where its TLS is terminated, of what was agreed on
 	// ClientNames are names in a client's certificate, of which one suffices: those with "://" are URIs, those with "@" addresses
 	// of mail, others DNS names or the common name. A leading "*." matches one or more labels, a "/*" at the end whatever follows.
 	ClientNames []string

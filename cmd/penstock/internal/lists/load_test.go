@@ -1,0 +1,239 @@
+package lists
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+func open(s spec.List) *List { return NewTable([]*spec.List{&s}, nil, nil).Named(s.Name) }
+
+// has fails unless the list has exactly some addresses of these.
+func has(t *testing.T, l *List, in, out string) {
+	t.Helper()
+	for _, a := range strings.Fields(in) {
+		if !l.Set().Contains(netip.MustParseAddr(a)) {
+			t.Errorf("%s is not in the list", a)
+		}
+	}
+	for _, a := range strings.Fields(out) {
+		if l.Set().Contains(netip.MustParseAddr(a)) {
+			t.Errorf("%s is in the list", a)
+		}
+	}
+}
+
+// A file is read again when it has changed, and a bad one changes nothing, however often it is looked at.
+func TestFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bad.txt")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := open(spec.List{Name: "bad", File: path})
+	now := time.Unix(1e9, 0)
+	look := func(want bool) error {
+		t.Helper()
+		now = now.Add(2 * time.Second)
+		looked, err := l.Look(context.Background(), now, Host{})
+		if looked != want {
+			t.Fatalf("it was looked at: %v, want %v (%v)", looked, want, err)
+		}
+		return err
+	}
+	if err := look(true); err == nil || l.Status().Err == nil || !l.Status().Loaded.IsZero() {
+		t.Fatalf("no file: %v", err)
+	}
+	write("10.0.0.0/8\n")
+	if err := look(true); err != nil {
+		t.Fatal(err)
+	}
+	has(t, l, "10.1.2.3", "192.0.2.1")
+	look(false)
+	if looked, _ := l.Look(context.Background(), now.Add(time.Second), Host{}); looked {
+		t.Error("it was looked at too early")
+	}
+	write("<html>\n")
+	for range 2 {
+		if err := look(true); err == nil || !strings.Contains(err.Error(), "1 of 1 lines") {
+			t.Fatalf("%v", err)
+		}
+		has(t, l, "10.1.2.3", "192.0.2.1")
+	}
+	if s := l.Status(); s.Failures != 3 || s.Since.IsZero() {
+		t.Errorf("%+v", s)
+	}
+	write("192.0.2.0/24\n")
+	if err := look(true); err != nil || l.Status().Err != nil {
+		t.Fatal(err)
+	}
+	has(t, l, "192.0.2.1", "10.1.2.3")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	look(true)
+	has(t, l, "192.0.2.1", "10.1.2.3")
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := look(true); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Error(err)
+	}
+}
+
+func TestURL(t *testing.T) {
+	var answer atomic.Pointer[http.HandlerFunc]
+	serve := func(h http.HandlerFunc) { answer.Store(&h) }
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*answer.Load())(w, r) }))
+	defer s.Close()
+	token := filepath.Join(t.TempDir(), "token")
+	os.WriteFile(token, []byte("secret\n"), 0o600)
+	l := open(spec.List{Name: "bad", URL: s.URL + "/list.txt?x=1", KeyFile: token})
+	load := func() error { return l.Load(context.Background(), time.Now(), Host{}) }
+	serve(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer secret" || r.URL.String() != "/list.txt?x=1" {
+			w.WriteHeader(401)
+		}
+		w.Write([]byte("10.0.0.0/8\n"))
+	})
+	if err := load(); err != nil {
+		t.Fatal(err)
+	}
+	for want, h := range map[string]http.HandlerFunc{
+		"500": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
+		"leads to http://other.example/": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://other.example/", http.StatusFound)
+		},
+		"EOF": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			w.Write([]byte("192.0.2.1\n"))
+		},
+		"1 of 1 lines": func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("Sorry\n")) },
+	} {
+		serve(h)
+		if err := load(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+		has(t, l, "10.1.2.3", "192.0.2.1")
+	}
+}
+
+// Decisions come and go, and expire; after a failure everything is asked for.
+func TestCrowdSec(t *testing.T) {
+	var text atomic.Pointer[string]
+	var asked atomic.Pointer[string]
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		url := r.URL.String()
+		asked.Store(&url)
+		if r.Header.Get("X-Api-Key") != "key" {
+			w.WriteHeader(403)
+			return
+		}
+		w.Write([]byte(*text.Load()))
+	}))
+	defer s.Close()
+	key := filepath.Join(t.TempDir(), "key")
+	os.WriteFile(key, []byte("key\n"), 0o600)
+	l := open(spec.List{Name: "crowd", CrowdSec: s.URL, KeyFile: key})
+	now := time.Unix(1e9, 0)
+	load := func(answer, startup string) error {
+		t.Helper()
+		text.Store(&answer)
+		err := l.Load(context.Background(), now, Host{})
+		if want := "/v1/decisions/stream?startup=" + startup; *asked.Load() != want {
+			t.Errorf("%s was asked for, want %s", *asked.Load(), want)
+		}
+		return err
+	}
+	if err := load(`{"new":[{"id":1,"scope":"Ip","value":"192.0.2.1","type":"ban","duration":"1h0m0s"},{"id":2,"scope":"Range","value":"198.51.100.0/24","type":"ban","duration":"3h"},
+		{"id":3,"scope":"Ip","value":"192.0.2.3","type":"captcha","duration":"3h"},{"id":4,"scope":"Country","value":"XX","type":"ban","duration":"3h"},{"id":5,"scope":"Ip","value":"x","type":"ban","duration":"3h"}],"deleted":null}`, "true"); err != nil {
+		t.Fatal(err)
+	}
+	has(t, l, "192.0.2.1 198.51.100.9", "192.0.2.3")
+	if s := l.Status(); s.Report.Bad != 1 || l.Set().Len() != 2 {
+		t.Errorf("%+v", s)
+	}
+	if err := load(`{"new":[{"id":6,"scope":"Ip","value":"2001:db8::1","type":"ban","duration":"10h"}],"deleted":[{"id":2,"scope":"Range","value":"198.51.100.0/24","type":"ban","duration":"-1s"}]}`, "false"); err != nil {
+		t.Fatal(err)
+	}
+	has(t, l, "192.0.2.1 2001:db8::1", "198.51.100.9")
+	now = now.Add(time.Hour)
+	if err := load(`{"new":null,"deleted":null}`, "false"); err != nil {
+		t.Fatal(err)
+	}
+	has(t, l, "2001:db8::1", "192.0.2.1")
+	if err := load(`{`, "false"); err == nil {
+		t.Error("half an answer is not an error")
+	}
+	has(t, l, "2001:db8::1", "192.0.2.1")
+	if err := load(`{"new":[{"id":7,"scope":"Ip","value":"192.0.2.7","type":"ban","duration":"10h"}]}`, "true"); err != nil {
+		t.Fatal(err)
+	}
+	has(t, l, "192.0.2.7", "2001:db8::1")
+}
+
+func FuzzDecisions(f *testing.F) {
+	f.Add([]byte(`{"new":[{"id":1,"scope":"Ip","value":"192.0.2.1","type":"ban","duration":"1h"}],"deleted":[{"id":1}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var d decisions
+		now := time.Unix(1e9, 0)
+		if _, _, err := d.apply(text, now); err != nil {
+			return
+		}
+		for id, s := range d.known {
+			if !s.network.IsValid() || !s.until.After(now) {
+				t.Fatalf("decision %d: %+v", id, s)
+			}
+		}
+		if changed, _, err := d.apply([]byte(`{}`), now); changed || err != nil || !json.Valid(text) {
+			t.Fatalf("it has changed: %v", err)
+		}
+	})
+}
+
+// A reload goes on with the lists that are the same, and with the hits of others.
+func TestTable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	os.WriteFile(path, []byte("10.0.0.1\n"), 0o600)
+	a := &spec.List{Name: "a", File: path}
+	one := NewTable([]*spec.List{a}, nil, nil)
+	if err := one.Named("a").Load(context.Background(), time.Now(), Host{}); err != nil {
+		t.Fatal(err)
+	}
+	n := NewNetworks([]spec.Network{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}, {List: "a"}}, one)
+	addr := netip.MustParseAddr("10.0.0.1")
+	if allocs := testing.AllocsPerRun(100, func() { n.Contains(addr) }); allocs != 0 {
+		t.Errorf("%v allocations", allocs)
+	}
+	if !n.Contains(netip.MustParseAddr("192.0.2.9")) || n.Contains(netip.MustParseAddr("10.0.0.2")) || one.Named("a").Hits() != 101 {
+		t.Errorf("%d hits", one.Named("a").Hits())
+	}
+	same := *a
+	two := NewTable([]*spec.List{&same}, one, nil)
+	if two.Named("a") != one.Named("a") || two.Named("b") != nil || (*Table)(nil).Named("a") != nil {
+		t.Error("the list is another one")
+	}
+	same.Every = time.Hour
+	three := NewTable([]*spec.List{&same}, two, nil)
+	if l := three.Named("a"); l == one.Named("a") || l.Hits() != 101 {
+		t.Error("the list is the same")
+	}
+	if s, ok := one.Find([]spec.Network{{List: "a"}}, addr); !ok || s != "list:a (10.0.0.1/32, line 1 of "+path+")" {
+		t.Error(s, ok)
+	}
+}

@@ -41,13 +41,14 @@ const (
 	CauseInternal                       // the flow was in a state that cannot be: an error of this package's, which Record.Err tells
 	CauseDown                           // for Engine.Kill: the flow's upstream is down
 	CauseFailback                       // for Engine.Kill: the flow's upstream is a backup, and another one is up again
+	CauseRebalanced                     // for Engine.Kill: the flow's upstream has more flows than others
 	causes
 )
 
 var causeNames = [causes]string{"open", "end", "refused", "no-upstream", "connect-timeout", "no-descriptors", "client-gone", "client-reset", "upstream-reset",
 	"client-failed", "upstream-failed", "queue-timeout", "first-byte", "life", "idle", "half-closed", "drained", "closed",
 	"answered", "evicted", "upstream-refused", "removed", "killed", "crashed", "overload",
-	"client-tls", "upstream-tls", "client-truncated", "upstream-truncated", "client-closed", "no-ports", "internal", "down", "failback"}
+	"client-tls", "upstream-tls", "client-truncated", "upstream-truncated", "client-closed", "no-ports", "internal", "down", "failback", "rebalanced"}
 
 // broken reports whether a side's connection broke. The other side is then reset too,
 // even if the stream towards it has ended, so that an upstream that still works for a

@@ -69,9 +69,6 @@ func (r Record) String() string {
 	return fmt.Sprintf("%s; %d bytes up, %d down in %v", text, r.Up.Written, r.Down.Written, r.Duration)
 }
 
-// MarshalText returns what String returns. The error is always nil.
-func (r Record) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
-
 // MarshalJSON returns an object with the attributes that LogValue returns;
 // duration is in nanoseconds.
 func (r Record) MarshalJSON() ([]byte, error) {

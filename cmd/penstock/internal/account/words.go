@@ -15,7 +15,7 @@ import (
 // The numbers of causes by which a flow can end, of data paths and of reasons for them, with CauseNone,
 // datapath.None and datapath.WhyNone.
 const (
-	numCauses = int(relay.CauseFailback) + 1
+	numCauses = int(relay.CauseRebalanced) + 1
 	numPaths  = int(datapath.GSO) + 1
 	numWhys   = int(datapath.WhyTLS) + 1
 )

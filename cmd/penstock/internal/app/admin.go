@@ -136,7 +136,7 @@ func (d *daemon) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
 			}
 		}
 		if w := p.Target(); w != nil {
-			out.IdleLimit, out.LifeLimit, out.RateLimit = max(0, w.Timeouts.Idle).Seconds(), w.Timeouts.Life.Seconds(), w.Route.Bandwidth
+			out.IdleLimit, out.LifeLimit, out.RateLimit = max(0, w.Timeouts.Idle).Seconds(), w.TimeoutsOf(f.ID).Life.Seconds(), w.Route.Bandwidth
 		}
 	}
 	return out, true

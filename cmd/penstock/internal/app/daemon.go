@@ -160,7 +160,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.flows = liveflows.New(d.engine, func() liveflows.Config { return d.active.Load() })
 	answers := upstream.NewAnswersFile(cfg.Node.State, log)
 	d.clients = certs.NewClients(d.certificateOptions(), d.tellFiles)
-	d.set = upstream.NewSet(upstream.Options{Clients: d.clients, CertificateExpires: d.certificateExpires, MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: host.DialControl, MemberRemoved: d.flows.Look, FlowsEnd: d.flows.Look, FlowsKept: d.flowsKept,
+	d.set = upstream.NewSet(upstream.Options{Clients: d.clients, CertificateExpires: d.certificateExpires, MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: host.DialControl, MemberRemoved: d.flows.Look, FlowsEnd: d.flows.Look, FlowsKept: d.flowsKept, Joined: d.flows.Rebalance,
 		Explain:    func(err error) error { return d.sandboxed.Explain(err) },
 		Permit:     func(to spec.Endpoint) bool { return d.sandboxed.Permits(to) },
 		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, LastGood: answers.Read(), Share: d.fleet.share, Counts: k.CountsMemory(), Saved: &d.keeping.Before().Members})
@@ -168,6 +168,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: cycle.NewListeners(nil, nil)})
 	d.background.Go(d.forgetMembers)
 	d.background.Go(func() { d.flows.FollowMembers(d.background.closing) })
+	d.background.Go(func() { d.flows.FollowBalance(d.background.closing) })
 	d.background.Go(d.lookAtCertificates)
 	d.listsChanged = make(chan struct{}, 1)
 	d.background.Go(d.lookAtLists)

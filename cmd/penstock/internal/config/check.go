@@ -87,6 +87,15 @@ func (r *reader) checkRemoved(m *spec.LiveFlows) {
 	}
 }
 
+func (r *reader) checkLife(t *spec.Timeouts) {
+	switch {
+	case t.LifeJitter > 0 && t.Life == 0:
+		r.warnNoEffect("flows have no maximum duration", &t.LifeJitter)
+	case t.LifeJitter > t.Life:
+		r.fail(r.position(&t.LifeJitter, &t.Life), fault{problem: fmt.Sprintf("the jitter of %s is longer than the life of %s", brief(t.LifeJitter), brief(t.Life)), allowed: "a jitter up to the value of life"})
+	}
+}
+
 func (r *reader) checkListener(l *listener) {
 	if l.Inherit == "" && r.isSet(&l.Datagrams) {
 		r.fail(r.position(&l.Datagrams), fault{problem: "the URL in listen already determines this", allowed: "datagrams together with inherit"})
@@ -99,6 +108,7 @@ func (r *reader) checkListener(l *listener) {
 	r.checkRate(&l.Limits.Source.Burst, l.Limits.Source.NewFlows)
 	r.checkRate(&l.Limits.Client.Burst, l.Limits.Client.NewFlows)
 	r.checkRemoved(&l.removed)
+	r.checkLife(&l.Timeouts)
 	r.checkSplit(l, &l.To, &l.SplitBy)
 	if len(l.Routes) == 0 && !r.isSet(&l.To) && (r.isSet(&l.Listen) || r.isSet(&l.Inherit)) {
 		r.fail(r.position(l), fault{problem: "the listener has neither routes nor to", allowed: "routes, to, or both"})
@@ -106,6 +116,7 @@ func (r *reader) checkListener(l *listener) {
 	names := map[string]bool{}
 	for _, route := range l.Routes {
 		r.checkRemoved(&route.Removed)
+		r.checkLife(&route.Timeouts)
 		r.checkSplit(l, &route.To, &route.SplitBy)
 		switch {
 		case len(route.To) > 1 && !r.isSet(&route.Name):

@@ -178,6 +178,9 @@ func (r *reader) warnGroup(g *spec.Group) {
 	if !g.Up.Keeps() && len(g.Discover) == 0 && !slices.ContainsFunc(g.Members, func(m spec.Member) bool { return m.Backup }) {
 		r.warnNoEffect("the group has no backup members", &g.Up)
 	}
+	if g.Rebalance != nil && !spec.Spreads(g) {
+		r.warnNoEffect("a client that comes back gets the same member by hash, first or zone", &g.Rebalance)
+	}
 	if g.Zone == spec.ZoneWeighted && !g.DiscoversIn("xds") {
 		r.warnNoEffect("only localities of xds have weights", &g.Zone)
 	}

@@ -73,6 +73,7 @@ var defaultsKeys = keysOf("defaults",
 	ejectKey(func(d *defaults) *spec.Group { return &d.group }),
 	downKey(func(d *defaults) *spec.Group { return &d.group }),
 	upKey(func(d *defaults) *spec.Group { return &d.group }),
+	rebalanceKey(func(d *defaults) *spec.Group { return &d.group }),
 )
 
 var engineKeys = keysOf("engine",

@@ -104,6 +104,18 @@ func ejectKey[T any](get func(*T) *spec.Group) key[T] {
 		func(t *T) **spec.Eject { return &get(t).Eject })
 }
 
+// rebalanceKey is of groups and defaults.
+func rebalanceKey[T any](get func(*T) *spec.Group) key[T] {
+	return field("rebalance", scalarOr(none[spec.Rebalance](), pointer(rebalanceKeys.filled())), "", "End flows of the members that have most of them when another member begins to accept flows. {}: with the default values; none: never, whatever defaults has.",
+		func(t *T) **spec.Rebalance { return &get(t).Rebalance })
+}
+
+var rebalanceKeys = keysOf("rebalance",
+	field("share", someShare, "0.05", "Maximum share of the group's flows that end in a minute.", func(b *spec.Rebalance) *float64 { return &b.Share }),
+	field("idle", duration(0, "0"), "0", "Only flows end that have moved no data for this long. Those that have moved none for longest are always the first.", func(b *spec.Rebalance) *time.Duration { return &b.Idle }),
+	field("tolerance", share, "0.1", "A member may have this share more flows than its part of all.", func(b *spec.Rebalance) *float64 { return &b.Tolerance }),
+)
+
 var ejectKeys = keysOf("eject",
 	field("failures", whole[int](1, maxCount), "5", "Number of failed connects in a row that ejects a member.", func(e *spec.Eject) *int { return &e.Failures }),
 	field("for", duration(100*time.Millisecond, ""), "10s", "Duration of the first ejection. Each further one doubles it.", func(e *spec.Eject) *time.Duration { return &e.For }),

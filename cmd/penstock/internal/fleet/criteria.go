@@ -55,7 +55,7 @@ func (s share) bounds(z float64) (low, high float64) {
 var (
 	causesOfFaults = []string{"no-upstream", "connect-timeout", "no-descriptors", "no-ports", "upstream-failed", "queue-timeout", "first-byte", "upstream-refused", "crashed", "overload", "upstream-tls", "internal"}
 	causesOfBoth   = []string{"upstream-reset", "client-reset", "client-gone", "client-failed", "client-tls", "client-truncated", "upstream-truncated", "idle", "half-closed", "life", "evicted"}
-	causesNot      = []string{"end", "client-closed", "answered", "refused", "drained", "closed", "removed", "killed", "down", "failback"}
+	causesNot      = []string{"end", "client-closed", "answered", "refused", "drained", "closed", "removed", "killed", "down", "failback", "rebalanced"}
 )
 
 // KnowsCause reports whether a cause is judged, or is known not to be.

@@ -132,7 +132,7 @@ func (h *Hooks) reenter(f *relay.Flow, p *State, e *encodedFlow) error {
 			w = h.goneTarget(e, f.Timeouts())
 		}
 		p.target.Store(w)
-		f.SetTimeouts(w.Timeouts)
+		f.SetTimeouts(w.TimeoutsOf(f.ID()))
 		f.SetDial(w.dial)
 		if w.Route.Bandwidth > 0 {
 			f.SetBandwidth(w.Route.Bandwidth)

@@ -243,7 +243,7 @@ func (h *Hooks) route(f *relay.Flow, p *State) bool {
 		return false
 	}
 	again := p.target.Swap(w) != nil
-	f.SetTimeouts(w.Timeouts)
+	f.SetTimeouts(w.TimeoutsOf(f.ID()))
 	f.SetDial(w.dial)
 	if r.Bandwidth > 0 || again {
 		f.SetBandwidth(r.Bandwidth)

@@ -34,8 +34,8 @@ type Plan struct {
 // its flows.
 type Target struct {
 	Route    *spec.Route
-	To       *spec.Group // nil: the part refuses its clients
-	Timeouts relay.Timeouts
+	To       *spec.Group    // nil: the part refuses its clients
+	Timeouts relay.Timeouts // without the jitter of Life; see TimeoutsOf
 	group    *upstream.Group
 	dial     *relay.DialConfig
 	proxy    *spec.Dial // settings of the PROXY header sent to the upstream; nil: none is sent
@@ -98,6 +98,16 @@ func newTarget(r *spec.Route, g *spec.Group, l *spec.Listener, set *upstream.Set
 		w.tls = clients.Of(g.TLS)
 	}
 	return w
+}
+
+// TimeoutsOf returns the timeouts of a flow, which are the same after a restart.
+func (w *Target) TimeoutsOf(id uint64) relay.Timeouts {
+	t := w.Timeouts
+	if jitter := w.Route.Timeouts.LifeJitter; jitter > 0 && t.Life > 0 {
+		id *= 0x9e3779b97f4a7c15 // a multiplicative hash: IDs count up
+		t.Life -= time.Duration(float64(id>>11) / (1 << 53) * float64(jitter))
+	}
+	return t
 }
 
 // Timeouts converts timeouts. Never is 0 in a configuration, and negative in the engine where 0

@@ -15,12 +15,16 @@ import (
 // Flows ends the flows of an engine. Its methods may be called by anybody, until Close. Use New to make one.
 type Flows struct {
 	engine  *relay.Engine
+	each    func(func(*upstream.Member, *relay.FlowInfo)) // calls it with each flow, and the member that it is at, or nil
 	running func() Config
 	ends    *schedule
 
 	mu      sync.Mutex
 	members []*upstream.Member // whose flows are to be looked for
 	wake    chan struct{}      // receives after the first of members
+
+	joined chan *upstream.Group // to FollowBalance
+	closed chan struct{}        // closed when nobody receives from it any more
 }
 
 // A Config is a configuration that flows are held against.
@@ -34,11 +38,16 @@ type Config interface {
 var (
 	removed  = &upstream.End{Cause: relay.CauseRemoved} // a listener, route or member was
 	disabled = &upstream.End{Cause: relay.CauseRemoved} // a member was, by an operator
+
+	rebalanced = &upstream.End{Cause: relay.CauseRebalanced}
 )
 
 // New returns the flows of an engine. running returns the running configuration.
 func New(engine *relay.Engine, running func() Config) *Flows {
-	return &Flows{engine: engine, running: running, wake: make(chan struct{}, 1), ends: newSchedule(func(d deadline) { engine.Kill(d.id, d.end.Cause) })}
+	each := func(do func(*upstream.Member, *relay.FlowInfo)) {
+		hooks.EachFlow(engine, func(flow *relay.FlowInfo, p *hooks.State) { do(p.Member(), flow) })
+	}
+	return &Flows{engine: engine, each: each, running: running, wake: make(chan struct{}, 1), joined: make(chan *upstream.Group), closed: make(chan struct{}), ends: newSchedule(func(d deadline) { engine.Kill(d.id, d.end.Cause) })}
 }
 
 // EndMemberFlows ends the flows of a member that an operator has disabled.

@@ -253,13 +253,13 @@ check.send-expect: every every-down jitter timeout rise fall shared send expect 
 check.send-expect.then: send expect
 check.tcp: every every-down jitter timeout rise fall shared
 check.udp: every every-down jitter timeout rise fall shared source port send expect
-defaults: timeouts tcp sniff removed balance retries queue slow-start check eject down up
-defaults.timeouts: connect retries first-byte idle half-closed life
+defaults: timeouts tcp sniff removed balance retries queue slow-start check eject down up rebalance
+defaults.timeouts: connect retries first-byte idle half-closed life life-jitter
 discover: registry port port-name tags datacenter stale namespace partition peer family docker-network published network every weight max-flows
 eject: failures for max share
 file: include defaults engine limits log access-log admin reload sandbox drain registries lists fleet listeners groups
 fleet: registry drain-grace
-group: balance hash members discover zone lookups timeouts retries queue slow-start check agent eject down up panic proxy-protocol dscp tcp tls
+group: balance hash members discover zone lookups timeouts retries queue slow-start check agent eject down up rebalance panic proxy-protocol dscp tcp tls
 group.proxy-protocol: version datagrams tlvs forward names tls certificate
 group.timeouts: connect retries
 group.tls: server-name verify min-version alpn starttls
@@ -281,12 +281,13 @@ part: group refuse weight
 queue: size timeout
 registry: context tls
 registry.tls: name
+rebalance: share idle tolerance
 reload: watch
 removed: live-flows after jitter
 route: name from sni alpn client-names tls to split-by removed timeouts bandwidth
 sniff: max timeout
 tcp: nagle keepalive keepalive-interval keepalive-count user-timeout fast-open congestion recv-buffer send-buffer
-timeouts: first-byte idle half-closed life
+timeouts: first-byte idle half-closed life life-jitter
 `
 
 // name returns what the row's needs of an object are for.

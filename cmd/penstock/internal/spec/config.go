@@ -214,6 +214,7 @@ type Timeouts struct {
 	Idle       time.Duration
 	HalfClosed time.Duration
 	Life       time.Duration // of the whole flow
+	LifeJitter time.Duration // Life is up to this much shorter, another time for each flow
 }
 
 // Socket options of TCP sockets; see tcp(7).
@@ -280,9 +281,22 @@ type Group struct {
 	Eject     *Eject        // nil: none
 	Down      LiveFlows     // of a member that goes down or is ejected
 	Up        LiveFlows     // of backups, when a primary is up again
+	Rebalance *Rebalance    // nil: flows stay where they are
 	Panic     float64       // when a smaller share of members is up, all get flows; 0 to 1, 0: never
 	Dial      Dial
 	TLS       *ClientTLS // flows originate TLS to the members; nil: they do not
+}
+
+// Rebalance ends flows of the members that have most when another one has begun to accept flows.
+type Rebalance struct {
+	Share     float64       // of the group's flows that may end in a minute
+	Idle      time.Duration // flows that have moved data more recently stay
+	Tolerance float64       // a member may have this share more flows than its part
+}
+
+// Spreads reports whether a client that comes back may get any member of the group: it is not chosen by what the client is, or by its zone.
+func Spreads(g *Group) bool {
+	return g.Hash == "" && g.Balance != "first" && g.Zone != ZonePrefer && g.Zone != ZoneWeighted
 }
 
 // DiscoversIn reports whether the group finds members in a registry of a kind.

@@ -44,6 +44,7 @@ type groupEnds struct {
 	primaryAway bool      // since no primary accepted flows, none has been up
 	failback    *End      // of flows of backups; nil: they go on
 	keptTold    time.Time // when FlowsKept was last called
+	joined      time.Time // when a member last began to accept flows; zero: flows are in balance since
 }
 
 // failure returns why a member does not do its work, whether or not operators have drained it; ReasonNone: it does.

@@ -28,6 +28,7 @@ type SavedGroup struct {
 	Turns [2]uint64 `json:"turns"` // of round-robin; the second one is unused
 	// Failback is since when flows of backups end; zero: they go on.
 	Failback time.Time        `json:"failback,omitzero"`
+	Joined   time.Time        `json:"joined,omitzero"` // see groupEnds
 	Added    []SavedNewMember `json:"added,omitempty"`
 	Removed  []SavedNewMember `json:"removed,omitempty"`
 	Moved    []SavedMove      `json:"moved,omitempty"`
@@ -165,6 +166,7 @@ func (g *Group) save() SavedGroup {
 	if g.failback != nil {
 		out.Failback = g.failback.Since
 	}
+	out.Joined = g.joined
 	c := g.changesOfNext()
 	for i := range c.added {
 		out.Added = append(out.Added, saveNew(c.added[i]))
@@ -278,6 +280,7 @@ func (g *Group) restore() (turns [2]uint64) {
 	if !from.Failback.IsZero() {
 		g.failback = &End{relay.CauseFailback, spec.ReasonNone, notAfter(from.Failback, time.Now())}
 	}
+	g.joined = notAfter(from.Joined, time.Now())
 	g.changes, g.next = g.set.permitted(from.changes())
 	return from.Turns
 }

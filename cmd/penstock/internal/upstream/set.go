@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Options configure a Set. MemberChanged, LookupChanged, PanicChanged, MemberRemoved, FlowsEnd and FlowsKept are called
+// Options configure a Set. MemberChanged, LookupChanged, PanicChanged, MemberRemoved, FlowsEnd, FlowsKept and Joined are called
 // one at a time, in order, on a goroutine of the Set, and may call the Set.
 type Options struct {
 	// MemberChanged, if not nil, is called after every change of a member's state.
@@ -35,6 +35,8 @@ type Options struct {
 	// FlowsKept, if not nil, is called when a member that has flows has failed, and they continue because most of its group has failed at once, with the
 	// number of members that have, and of all that are neither drained nor disabled. It is called once for members that fail together.
 	FlowsKept func(group, member string, failed, all int)
+	// Joined, if not nil, is called when a member has begun to accept flows, and the group's flows are to be rebalanced; see [Group.Surplus].
+	Joined func(*Group)
 	// Control sets socket options of checks; nil: none are set.
 	Control Control
 	// Clients has TLS of checks; nil: each check reads the files that its TLS names.
@@ -166,6 +168,7 @@ func (s *Set) Apply(groups []*spec.Group) {
 		g.refresh(now, "configured", true)
 		if t, ok := turns[g]; ok {
 			g.setTurns(t)
+			g.joinAgain()
 		}
 	}
 	s.groups.Store(&next)

@@ -56,8 +56,11 @@ func (g *Group) updateState(m *Member, now time.Time, why string) {
 func (g *Group) settle(m *Member, was bool, now time.Time, why string) {
 	state := m.currentState()
 	takes := m.counted.acceptsFlows()
-	if takes && !was && g.hadMembers && g.cfg.SlowStart > 0 {
-		m.slowStartSince = now
+	if takes && !was && g.hadMembers {
+		if g.cfg.SlowStart > 0 {
+			m.slowStartSince = now
+		}
+		g.join(now)
 	}
 	if state == Up && m.slowStartStep(now) < slowStartSteps {
 		state = SlowStart

@@ -1,6 +1,10 @@
 package relay
 
-import "time"
+import (
+	"time"
+
+	"github.com/penstock/penstock/relay/origin"
+)
 
 // datagramIdle is the default of Timeouts.Idle for datagram flows, which have
 // no end that could be seen.
@@ -78,6 +82,11 @@ type DatagramConfig struct {
 	// sides are UDP; an upstream that is built in returns what came. Unix sockets have
 	// no such byte: what comes from them counts as 0.
 	TOS TOSAction
+
+	// Origin, if not nil, says which senders of a UDP listener are proxies, and reads the headers by which they name
+	// the clients of their datagrams. The named client is the flow's [Flow.Client], and the proxy its [Flow.Peer].
+	// Where each datagram has a header, flows have no sockets of their own when their listener closes.
+	Origin *origin.Config
 }
 
 // TOSAction is what becomes of the TOS byte or traffic class of datagrams: six bits of

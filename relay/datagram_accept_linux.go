@@ -1,12 +1,14 @@
 package relay
 
 import (
+	"net/netip"
 	"slices"
 	"sync"
 
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/segment"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/origin"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -127,13 +129,20 @@ func (d *datagrams) receive(p *datagramPort) {
 // last reading of SO_RXQ_OVFL of their socket; of is the flow whose own it is, or nil.
 func (d *datagrams) handle(p *datagramPort, in *sys.Vector, n int, drops *uint32, of *datagramFlow) {
 	d.stats.ReadCalls++
-	for i := range n {
-		d.take(p, in, i, drops, of)
+	if d.origin = p.listener.cfg.Load().Datagram.Origin; d.origin == nil {
+		for i := range n {
+			d.take(p, in, i, drops, of)
+		}
+	} else {
+		for i := range n {
+			d.takeNamed(p, in, i, drops, of)
+		}
 	}
 	d.forwardTouched()
 	if len(d.strangers) > 0 {
 		d.meet(p, in)
 	}
+	d.batch = d.batch[:dgramBatch]
 	d.echoes.flush() // the memory of the echoes is about to be used again
 	in.Rearm(0, n)
 }
@@ -151,22 +160,20 @@ func (d *datagrams) forwardTouched() {
 func (d *datagrams) meet(p *datagramPort, in *sys.Vector) {
 	start, before := d.loop.Clock(), d.beginning
 	for _, i := range d.strangers {
-		_, _, name, control := in.Received(int(i))
+		_, _, name, control := in.Received(int(d.batch[i].in))
 		var c sys.Control
 		if len(control) > 0 {
 			c = sys.ParseControl(control)
 		}
-		f := d.find(p, name, c.Local)
+		f := d.findFor(p, name, c.Local, d.batch[i].b)
 		if f == nil { // it may have begun with another message of the batch
 			if p.mayStray() && d.askOtherLoops(p, name, &c, int(i)) {
 				continue
 			}
-			f = d.begin(p, name, &c, int(i))
+			d.begin(p, name, &c, int(i))
+			continue
 		}
-		if f != nil {
-			p.recent = f
-			d.assign(f, int(i))
-		}
+		d.assignFor(f, name, int(i))
 	}
 	d.strangers = d.strangers[:0]
 	d.forwardTouched()
@@ -192,19 +199,27 @@ func (d *datagrams) input(family sys.Family) *sys.Vector {
 
 // take assigns message i of the batch to its flow, or puts it among those of strangers.
 func (d *datagrams) take(p *datagramPort, in *sys.Vector, i int, drops *uint32, of *datagramFlow) {
-	n, flags, name, control := in.Received(i)
 	var c sys.Control
+	if name, ok := d.unpack(p, in, i, drops, &c); ok {
+		d.place(p, name, &c, i, of)
+	}
+}
+
+// unpack makes message i of the batch of what was received, and returns the name of its sender. It reports false if
+// it is another port's, or was dropped.
+func (d *datagrams) unpack(p *datagramPort, in *sys.Vector, i int, drops *uint32, c *sys.Control) (name []byte, ok bool) {
+	n, flags, name, control := in.Received(i)
 	if len(control) > 0 {
-		c = sys.ParseControl(control)
+		*c = sys.ParseControl(control)
 		if c.HasDrops {
 			d.lost(drops, c.Drops)
 		}
 		if c.ToMany && p.another(name) {
-			return
+			return nil, false
 		}
 	}
 	m := &d.batch[i]
-	*m = message{b: d.buffers[i][:min(n, dgramSize)], tos: c.TOS, next: -1}
+	*m = message{b: d.buffers[i][:min(n, dgramSize)], tos: c.TOS, next: -1, in: int16(i)}
 	count := 1
 	if c.Segment > 0 && c.Segment < n {
 		m.seg = c.Segment
@@ -215,15 +230,21 @@ func (d *datagrams) take(p *datagramPort, in *sys.Vector, i int, drops *uint32, 
 	d.loopStats.BytesRead += int64(len(m.b))
 	if flags&sys.MsgTrunc != 0 {
 		d.drop(nil, up, stats.DropTruncated, len(m.b), count)
-		return
+		return nil, false
 	}
+	return name, true
+}
+
+// place is the rest of take.
+func (d *datagrams) place(p *datagramPort, name []byte, c *sys.Control, i int, of *datagramFlow) {
 	switch {
 	case of == nil:
 	case of.sentBy(name):
 		d.assign(of, i)
 		return
 	case len(name) != int(of.nameLen): // an IPv4 one that is written as IPv6, which no flow of the port is
-		d.drop(nil, up, stats.DropDraining, len(m.b), count)
+		m := &d.batch[i]
+		d.drop(nil, up, stats.DropDraining, len(m.b), segment.Count(len(m.b), m.seg))
 		return
 	}
 	f := p.recent
@@ -258,28 +279,24 @@ func (d *datagrams) assign(f *datagramFlow, i int) {
 	f.last = int16(i)
 }
 
-// begin begins the flow of a new client, whose first message is message i of the batch. If the client is
-// refused, it drops the message and returns nil.
-func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) *datagramFlow {
-	refuse := func(why stats.Drop) *datagramFlow {
+// begin begins the flow of a new client, and assigns its first message to it, which is message i of the batch. If the
+// client is refused, it drops the message.
+func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) {
+	refuse := func(why stats.Drop) {
 		m := &d.batch[i]
 		d.drop(nil, up, why, len(m.b), segment.Count(len(m.b), m.seg))
-		return nil
 	}
-	switch {
-	case p.draining || p.state == portGone || p.drains && d.share.refuses.Load():
-		return refuse(stats.DropDraining)
-	case p.family != sys.Unix && !returnable(name):
-		return refuse(stats.DropNoReturn)
-	case d.share.gate.Load():
-		return refuse(stats.DropOverload)
-	case !d.allowed():
-		return refuse(stats.DropLimited)
-	case !d.floodControl.TryBegin(d.floodControl.Place(p.family, name), d.loop.Now):
-		d.stats.Crowded += int64(segment.Count(len(d.batch[i].b), d.batch[i].seg))
-		return refuse(stats.DropLimited)
-	case !d.reserve():
-		return refuse(stats.DropNoRoom)
+	h, named := origin.Header{}, d.fromProxy(name)
+	if named {
+		ok := false
+		if h, ok = d.origin.Read(d.batch[i].b); !ok {
+			refuse(stats.DropProxyHeader)
+			return
+		}
+	}
+	if why, ok := d.mayBegin(p, name, h.Client, i); !ok {
+		refuse(why)
+		return
 	}
 	d.left--
 	f := d.newFlow(p)
@@ -297,6 +314,9 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) *
 			}
 		}
 	}
+	if named {
+		d.name(f, &h, i)
+	}
 	p.put(f)
 	d.setRuns(f, down, p.family, f.v6)
 	d.silent.add(f)
@@ -308,17 +328,43 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) *
 		d.admitting = nil
 		if c != CauseNone {
 			d.end(f, c.or(CauseRefused), nil)
-			return refuse(stats.DropRefused)
+			refuse(stats.DropRefused)
+			return
 		}
 	}
 	if f.sniffed {
 		d.rearm(f)
 	} else if why, c := d.open(f); c != CauseNone {
 		d.end(f, c, f.err)
-		return refuse(why)
+		refuse(why)
+		return
 	}
 	if p.state != portOpen {
 		d.giveLate(f)
 	}
-	return f
+	if !named {
+		p.recent = f
+	}
+	d.assign(f, i)
+}
+
+// mayBegin reports whether a new client may begin a flow, or why its message i of the batch is dropped. The client is
+// the one that a proxy has named, if it has.
+func (d *datagrams) mayBegin(p *datagramPort, name []byte, client netip.AddrPort, i int) (why stats.Drop, ok bool) {
+	switch {
+	case p.draining || p.state == portGone || p.drains && d.share.refuses.Load():
+		return stats.DropDraining, false
+	case p.family != sys.Unix && !returnable(name):
+		return stats.DropNoReturn, false
+	case d.share.gate.Load():
+		return stats.DropOverload, false
+	case !d.allowed():
+		return stats.DropLimited, false
+	case !d.floodControl.TryBegin(d.placeOfClient(p, name, client), d.loop.Now):
+		d.stats.Crowded += int64(segment.Count(len(d.batch[i].b), d.batch[i].seg))
+		return stats.DropLimited, false
+	case !d.reserve():
+		return stats.DropNoRoom, false
+	}
+	return 0, true
 }

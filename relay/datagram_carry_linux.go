@@ -1,8 +1,12 @@
 package relay
 
 import (
+	"net/netip"
+
 	"github.com/penstock/penstock/datapath"
+	"github.com/penstock/penstock/internal/flood"
 	"github.com/penstock/penstock/internal/segment"
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -102,7 +106,25 @@ func (d *datagrams) verify(f *datagramFlow) {
 
 // knows notes that honest clients are in the networks of a flow's client.
 func (d *datagrams) knows(f *datagramFlow) {
-	d.floodControl.Know(d.floodControl.Place(f.port.family, f.clientName()), d.loop.Now)
+	var named netip.AddrPort
+	if f.named() {
+		named = f.settings.name.client
+	}
+	d.floodControl.Know(d.placeOfClient(f.port, f.clientName(), named), d.loop.Now)
+}
+
+// placeOfClient returns where package flood finds a client: the one that a proxy has named, if client is valid.
+func (d *datagrams) placeOfClient(p *datagramPort, name []byte, client netip.AddrPort) flood.Place {
+	if !client.IsValid() {
+		return d.floodControl.Place(p.family, name)
+	}
+	var b [28]byte
+	family := sys.IPv6
+	if client.Addr().Is4() {
+		family = sys.IPv4
+	}
+	n := sys.PutAddrPort(b[:], family, client, 0)
+	return d.floodControl.Place(family, b[:n])
 }
 
 // full reports whether the flow has had all its replies, as DatagramConfig.Replies says.

@@ -88,7 +88,7 @@ func (d *datagrams) closePort(p *datagramPort) {
 	switch {
 	case able:
 		p.state = portClosed
-		d.stats.AnswersOnly += int64(len(p.flows) - p.owned)
+		d.stats.AnswersOnly += int64(p.live() - p.owned)
 		d.checkEmpty(p)
 	case p.drains:
 		p.state = portOpen
@@ -108,7 +108,7 @@ func (d *datagrams) closePort(p *datagramPort) {
 // turnEmpty lets go of the ports that have no flow any more, and nothing that was not read yet.
 func (d *datagrams) turnEmpty() {
 	for _, p := range d.empty {
-		if p.state == portClosed && len(p.flows) == 0 && p.strays == 0 && !sys.Readable(d.shared.kernel, p.fd) {
+		if p.state == portClosed && p.live() == 0 && p.strays == 0 && !sys.Readable(d.shared.kernel, p.fd) {
 			d.unlisten(p)
 			d.loop.CheckDrained()
 		}

@@ -555,7 +555,7 @@ func TestTwoFlowsOfOneClient(t *testing.T) {
 func testTwoFlowsOfOneClient(t *testing.T, loops int) {
 	k := newKeptTable(t)
 	up := packetSocket(t, "udp4")
-	o := keptOrder{Loops: loops, NoOwn: true, Listen: []string{keptPlace(t, "udp4")}, Upstream: gramAddr(up.LocalAddr()).String(), Datagram: DatagramConfig{Replies: 1}, Rest: time.Millisecond}
+	o := keptOrder{Loops: loops, NoOwn: true, Listen: []string{keptPlace(t, "udp4")}, Upstream: gramAddr(up.LocalAddr()).String(), Replies: 1, Rest: time.Millisecond}
 	p := k.start(o)
 	o.Listen = p.urls()
 	to := p.addrs[0]

@@ -34,7 +34,7 @@ func (d *datagrams) end(f *datagramFlow, c Cause, err error) {
 	d.ageList(f).remove(f)
 	d.loop.Disarm(f.slot)
 	if x := f.settings; x != nil {
-		*x = datagramSettings{preface: preface{b: x.preface.b[:0]}}
+		*x = datagramSettings{preface: preface{b: x.preface.b[:0]}, name: flowName{reply: preface{b: x.name.reply.b[:0]}}}
 		d.share.settings.Put(x)
 	}
 	d.slab.Put(f.slot)

@@ -61,10 +61,11 @@ type datagramSniff struct {
 	until time.Duration // by the loop's clock
 }
 
-// datagramSettings is what hooks have set for a flow; few flows have any.
+// datagramSettings is what hooks have set for a flow, and a proxy has said of it; few flows have any.
 type datagramSettings struct {
 	pace    pace
 	preface preface
+	name    flowName
 }
 
 // moved is what one direction has carried.
@@ -89,6 +90,13 @@ func (d *datagrams) rate(f *Flow) int64 {
 func (d *datagrams) prefaceOf(f *Flow) *preface {
 	if df := d.of(f); df.prefaced() {
 		return &df.settings.preface
+	}
+	return nil
+}
+
+func (d *datagrams) nameOf(f *Flow) *flowName {
+	if df := d.of(f); df.named() {
+		return &df.settings.name
 	}
 	return nil
 }

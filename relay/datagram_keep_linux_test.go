@@ -216,7 +216,7 @@ func TestBuiltInDatagramFlowsOutliveProcess(t *testing.T) {
 func TestRestOutlivesProcess(t *testing.T) {
 	k := newKeptTable(t)
 	u := newGramUpstream(t, "udp4")
-	o := keptOrder{Listen: []string{keptPlace(t, "udp4")}, Upstream: u.addr.String(), Datagram: DatagramConfig{Replies: 2}}
+	o := keptOrder{Listen: []string{keptPlace(t, "udp4")}, Upstream: u.addr.String(), Replies: 2}
 	p := k.start(o)
 	o.Listen = p.urls()
 	c := gramClients(t, "udp4", 1)[0]
@@ -590,7 +590,7 @@ func TestDatagramsHandOver(t *testing.T) {
 func TestRestsAreHandedOver(t *testing.T) {
 	k := newKeptTable(t)
 	u := newGramUpstream(t, "udp4")
-	o := keptOrder{Listen: []string{keptPlace(t, "udp4")}, Upstream: u.addr.String(), Datagram: DatagramConfig{Replies: 1}, After: time.Hour}
+	o := keptOrder{Listen: []string{keptPlace(t, "udp4")}, Upstream: u.addr.String(), Replies: 1, After: time.Hour}
 	p := k.start(o)
 	o.Listen = p.urls()
 	c := gramClients(t, "udp4", 1)[0]

@@ -75,6 +75,7 @@ func (d *datagrams) flushReplies() {
 // prepareWith makes what the first port needs, and those after it, but for the buffers of a batch.
 func (d *datagrams) prepareWith(buffers [][]byte) {
 	d.buffers = buffers
+	d.batch = make([]message, dgramBatch)
 	d.single = sys.NewVector(1, 2, sys.Unix) // whose names have room for any address
 	d.toUpstream.init(d, 0)
 	d.echoes.init(d, sys.Unix) // whose names have room for any address

@@ -21,6 +21,7 @@ const (
 	recordAnswered = 1 << (24 + iota)
 	recordVerified
 	recordPrefaced // the upstream was sent the datagram that has the preface of the record's bytes in front
+	recordShares   // other clients share the address of the proxy in front; the bytes tell them apart
 )
 
 // settle implements settler.
@@ -48,6 +49,9 @@ func (d *datagrams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
 		if f.echo {
 			flags ^= recordDiscard | recordEcho
 		}
+	}
+	if f.shares() {
+		flags |= recordShares
 	}
 	r.SetFlags(flags)
 	if d.writeRecord(&f.Flow, r, "", nil) != nil {

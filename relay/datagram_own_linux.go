@@ -12,8 +12,8 @@ import (
 // give gives a flow a socket of its own, if there may be one more.
 func (d *datagrams) give(f *datagramFlow) {
 	p, l := f.port, d.loop
-	if p.listener.toMany || p.wild && !f.localAddr.IsValid() {
-		return // whoever else has the port receives the same
+	if p.listener.toMany || p.wild && !f.localAddr.IsValid() || f.shares() {
+		return // whoever else has the port receives the same, or other clients are behind the same proxy
 	}
 	if d.share.own.Add(1) > d.share.ownMost {
 		d.share.own.Add(-1)

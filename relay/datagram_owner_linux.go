@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/segment"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/pool"
+	"github.com/penstock/penstock/relay/origin"
 )
 
 const (
@@ -62,23 +63,24 @@ type datagrams struct {
 	rests          queue[resting]            // sockets of flows that have ended
 	buffers        [][]byte                  // what batches are received into, by all ports in turn; nil until the first port comes
 	inputs         [2]*sys.Vector            // with the buffers: for IP addresses and for paths
-	batch          [dgramBatch]message
-	touched        []*datagramFlow  // flows of the batch at hand, in the order of their first message
-	strangers      []int16          // messages of the batch at hand whose clients have no flow
-	toUpstream     outbox           // to the upstream of one flow at a time
-	echoes         outbox           // echoes, by one port at a time
-	unnamed        sys.Sockaddr     // the Unix address that has the kernel choose one
-	single         *sys.Vector      // for the datagrams of a refused run
-	dirty          []*datagramPort  // whose outboxes have memory that the end of the turn may return
-	spareMemory    [2][]replyMemory // that no outbox has: for IP addresses and for paths
-	finished       []ref            // flows that have had all their replies
-	stopping       []*datagramPort  // that were stopped in this turn, or while others got their flows' sockets
-	giving         bool             // the flows of others get them
-	leaving        int              // ports that were stopped, and are not gone
-	empty          []*datagramPort  // closed ones that have no flow any more
-	noting         []ref            // flows that are kept and have moved something in this turn
-	portless       bool             // a flow gives up its port to another one; see freePort
-	unread         bool             // a port may hold more than this turn has taken
+	batch          []message                 // those that were received, and then further datagrams of those that were taken apart
+	origin         *origin.Config            // of the batch at hand; nil: no sender is a proxy
+	touched        []*datagramFlow           // flows of the batch at hand, in the order of their first message
+	strangers      []int16                   // messages of the batch at hand whose clients have no flow
+	toUpstream     outbox                    // to the upstream of one flow at a time
+	echoes         outbox                    // echoes, by one port at a time
+	unnamed        sys.Sockaddr              // the Unix address that has the kernel choose one
+	single         *sys.Vector               // for the datagrams of a refused run
+	dirty          []*datagramPort           // whose outboxes have memory that the end of the turn may return
+	spareMemory    [2][]replyMemory          // that no outbox has: for IP addresses and for paths
+	finished       []ref                     // flows that have had all their replies
+	stopping       []*datagramPort           // that were stopped in this turn, or while others got their flows' sockets
+	giving         bool                      // the flows of others get them
+	leaving        int                       // ports that were stopped, and are not gone
+	empty          []*datagramPort           // closed ones that have no flow any more
+	noting         []ref                     // flows that are kept and have moved something in this turn
+	portless       bool                      // a flow gives up its port to another one; see freePort
+	unread         bool                      // a port may hold more than this turn has taken
 	refusals       segment.Refusals
 	stats          *datagramCounters
 }
@@ -140,6 +142,7 @@ type message struct {
 	seg  int   // size of the datagrams in it; 0: it is one
 	tos  uint8 // with which it arrived, if the port's socket tells
 	next int16 // of the same flow; -1: none
+	in   int16 // which of the received ones it is from
 }
 
 // resting is the socket of a flow that has ended.

@@ -24,10 +24,11 @@ type datagramPort struct {
 	attached bool   // it is among the sources of the loop, and may have flows
 	dirty    bool   // in datagrams.dirty
 	flows    map[datagramKey]*datagramFlow
-	paths    map[string]*datagramFlow // of a Unix port, instead
-	recent   *datagramFlow            // the flow that the last message was of
-	drops    uint32                   // SO_RXQ_OVFL's last reading
-	out      outbox                   // replies
+	named    map[namedKey]*datagramFlow // flows that share the address of a proxy, instead
+	paths    map[string]*datagramFlow   // of a Unix port, instead
+	recent   *datagramFlow              // the flow that the last message was of
+	drops    uint32                     // SO_RXQ_OVFL's last reading
+	out      outbox                     // replies
 	answers  answerTimes
 	blocked  []ref // flows that are not read while the socket is full
 
@@ -78,6 +79,12 @@ type datagramKey struct {
 	local [16]byte
 }
 
+// namedKey is datagramKey for clients that share the address of a proxy.
+type namedKey struct {
+	datagramKey
+	client, to netip.AddrPort
+}
+
 func (p *datagramPort) loop() int { return p.datagrams.loop.Index }
 
 func (p *datagramPort) socket() *listenSocket { return p.listenSocket }
@@ -89,6 +96,21 @@ func (p *datagramPort) key(name []byte, local netip.Addr) (k datagramKey) {
 	}
 	return k
 }
+
+func (p *datagramPort) namedKey(name []byte, local netip.Addr, client, to netip.AddrPort) namedKey {
+	return namedKey{p.key(name, local), client, to}
+}
+
+func (p *datagramPort) namedKeyOf(f *datagramFlow) namedKey {
+	n := &f.settings.name
+	return p.namedKey(f.name[:f.nameLen], f.localAddr, n.client, n.to)
+}
+
+// named reports whether a proxy has named the flow's client.
+func (f *datagramFlow) named() bool { return f.settings != nil && f.settings.name.is }
+
+// shares reports whether other clients share the address from which the flow's datagrams come.
+func (f *datagramFlow) shares() bool { return f.settings != nil && f.settings.name.each }
 
 // find returns the flow of a client and a local address, or nil.
 func (d *datagrams) find(p *datagramPort, name []byte, local netip.Addr) *datagramFlow {
@@ -108,21 +130,43 @@ func (f *datagramFlow) matches(name []byte, local netip.Addr) bool {
 
 // put adds a flow to the port's table.
 func (p *datagramPort) put(f *datagramFlow) {
-	if p.family == sys.Unix {
+	switch {
+	case p.family == sys.Unix:
 		p.paths[f.path] = f
-	} else {
+	case f.shares():
+		if p.named == nil {
+			p.named = make(map[namedKey]*datagramFlow)
+		}
+		p.named[p.namedKeyOf(f)] = f
+	default:
 		p.flows[p.key(f.name[:f.nameLen], f.localAddr)] = f
 	}
 }
 
+// get returns the flow that the port's table has in the place of f, or nil.
+func (p *datagramPort) get(f *datagramFlow) *datagramFlow {
+	switch {
+	case p.family == sys.Unix:
+		return p.paths[f.path]
+	case f.shares():
+		return p.named[p.namedKeyOf(f)]
+	}
+	return p.flows[p.key(f.name[:f.nameLen], f.localAddr)]
+}
+
+// live returns how many flows a port has; of a Unix port, which is not closed as others are, 0.
+func (p *datagramPort) live() int { return len(p.flows) + len(p.named) }
+
 // remove removes a flow from the port's table, if it is there.
 func (p *datagramPort) remove(f *datagramFlow) {
-	if p.family == sys.Unix {
-		if p.paths[f.path] == f {
-			delete(p.paths, f.path)
-		}
-	} else if k := p.key(f.name[:f.nameLen], f.localAddr); p.flows[k] == f {
-		delete(p.flows, k)
+	switch {
+	case p.get(f) != f:
+	case p.family == sys.Unix:
+		delete(p.paths, f.path)
+	case f.shares():
+		delete(p.named, p.namedKeyOf(f))
+	default:
+		delete(p.flows, p.key(f.name[:f.nameLen], f.localAddr))
 	}
 	if p.recent == f {
 		p.recent = nil
@@ -145,7 +189,7 @@ func returnable(name []byte) bool {
 
 // checkEmpty tells the end of the turn to let go of a port that is closed, if it has no flow.
 func (d *datagrams) checkEmpty(p *datagramPort) {
-	if p.state == portClosed && len(p.flows) == 0 {
+	if p.state == portClosed && p.live() == 0 {
 		d.empty = append(d.empty, p)
 	}
 }

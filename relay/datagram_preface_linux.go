@@ -14,6 +14,22 @@ func (d *datagrams) addPreface(fl *Flow, b []byte) error {
 	return nil
 }
 
+// front returns what is put in front of a flow's next datagram by o; nil: nothing.
+func (o *outbox) front(f *datagramFlow) *preface {
+	s := f.settings
+	if s == nil {
+		return nil
+	}
+	p := &s.preface
+	if o.port != nil {
+		p = &s.name.reply
+	}
+	if len(p.b) == 0 {
+		return nil
+	}
+	return p
+}
+
 // addPrefaced is add for a flow whose datagrams have a preface in front: each one, or the next one. Prefaces are not copied:
 // they are pieces of their own, so that datagrams of one size still leave as one run.
 func (o *outbox) addPrefaced(f *datagramFlow, b []byte, seg int, tos uint8) {
@@ -25,13 +41,13 @@ func (o *outbox) addPrefaced(f *datagramFlow, b []byte, seg int, tos uint8) {
 				o.overflow(f, gen, all, seg, tos)
 				return
 			}
-			if !f.prefaced() { // flushing has taken f to another upstream
+			if o.front(f) == nil { // flushing has taken f to another upstream
 				o.add(f, all, seg, tos)
 				return
 			}
 			o.join(f, one)
 		}
-		p := &f.settings.preface
+		p := o.front(f)
 		o.pieces = append(o.pieces, piece{b: p.b, front: true}, piece{b: one})
 		o.v.Add(p.b)
 		o.v.Add(one)
@@ -59,12 +75,12 @@ func (o *outbox) addPrefaced(f *datagramFlow, b []byte, seg int, tos uint8) {
 
 // joins has a datagram join the last item, and reports whether that is possible.
 func (o *outbox) joins(f *datagramFlow, one []byte, tos uint8) bool {
-	return o.run.Count > 0 && o.items[o.n-1].tos == tos && len(o.pieces)+2 <= cap(o.pieces) && o.join(f, one)
+	return o.run.Count > 0 && o.items[o.n-1].f == f && o.items[o.n-1].tos == tos && len(o.pieces)+2 <= cap(o.pieces) && o.join(f, one)
 }
 
 func (o *outbox) join(f *datagramFlow, one []byte) bool {
-	size := len(f.settings.preface.b) + len(one)
-	return o.run.Join(o.d.runsOf(f, up, size), size, 0)
+	size := len(o.front(f).b) + len(one)
+	return o.run.Join(o.d.runsOf(f, o.dir(), size), size, 0)
 }
 
 // sendFirst sends the only datagram that has the preface in front. If it could be sent, none has it any more; if not, the next one has.

@@ -68,7 +68,7 @@ func (d *datagrams) restoreFlow(f *datagramFlow, x *earlierFlow, t *restorer) ho
 		return hold.LossListener
 	}
 	f.port = p
-	if !d.restoreFields(f, r, m.peer) {
+	if !d.restoreFields(f, r, &m) {
 		f.port = nil
 		return hold.LossInconsistent
 	}
@@ -93,7 +93,7 @@ func (d *datagrams) restoreFlow(f *datagramFlow, x *earlierFlow, t *restorer) ho
 	switch builtin := flags&(recordEcho|recordDiscard) != 0; {
 	case d.keep.older[f.slot]:
 		return hold.LossListener
-	case d.find(f.port, f.clientName(), f.localAddr) != f && r.State() != recordFinal:
+	case f.port.get(f) != f && r.State() != recordFinal:
 		return hold.LossInconsistent
 	case !builtin && flags&recordHeld == 0:
 		return hold.LossUnsettled
@@ -132,10 +132,10 @@ func (d *datagrams) portOf(name string, r ledger.Record) (p *datagramPort) {
 
 // restoreFields restores what settle and note have written, and has the port know the flow, unless it knows another
 // one of the client. It reports false if that is not possible: then the port does not know it.
-func (d *datagrams) restoreFields(f *datagramFlow, r ledger.Record, peer Addr) bool {
+func (d *datagrams) restoreFields(f *datagramFlow, r ledger.Record, m *remembered) bool {
 	p, g := f.port, r.Gram()
 	if p.family == sys.Unix {
-		f.path = unixName(peer.Path)
+		f.path = unixName(m.peer.Path)
 	} else {
 		client := g.Client()
 		f.nameLen = uint8(sys.PutAddrPort(f.name[:], p.family, noted(client), client.Zone))
@@ -150,15 +150,18 @@ func (d *datagrams) restoreFields(f *datagramFlow, r ledger.Record, peer Addr) b
 		return false
 	}
 	for i := range f.moved {
-		m := g.Moved(i)
-		f.moved[i] = moved{read: m.Read(), written: m.Written(), datagrams: m.Datagrams(), dropped: m.Dropped()}
+		x := g.Moved(i)
+		f.moved[i] = moved{read: x.Read(), written: x.Written(), datagrams: x.Datagrams(), dropped: x.Dropped()}
 	}
 	f.returned = f.moved[down].written
 	f.requests, f.answers = int64(g.Requests()), int64(g.Answers())
 	flags := r.Flags()
 	f.answered, f.verified = flags&recordAnswered != 0, flags&recordVerified != 0
 	f.echo = flags&recordEcho != 0
-	if d.find(p, f.clientName(), f.localAddr) == nil {
+	if m.flowName.is {
+		d.settingsOf(f).name = m.flowName
+	}
+	if p.get(f) == nil {
 		p.put(f)
 	}
 	d.ageList(f).add(f)

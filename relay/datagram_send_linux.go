@@ -30,10 +30,10 @@ func (o *outbox) add(f *datagramFlow, b []byte, seg int, tos uint8) {
 			return
 		}
 		o.of = f
-		if f.prefaced() {
-			o.addPrefaced(f, b, seg, tos)
-			return
-		}
+	}
+	if o.front(f) != nil {
+		o.addPrefaced(f, b, seg, tos)
+		return
 	}
 	size := len(b)
 	if seg > 0 {

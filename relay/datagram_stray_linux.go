@@ -144,7 +144,8 @@ func (d *datagrams) takeStray(p *datagramPort, s *stray) {
 		d.checkEmpty(p)
 		return
 	}
-	if d.find(p, s.name, s.control.Local) == nil {
+	d.origin = p.listener.cfg.Load().Datagram.Origin
+	if d.findFor(p, s.name, s.control.Local, s.b) == nil {
 		s.next(p)
 		return
 	}
@@ -158,13 +159,12 @@ func (d *datagrams) deliver(p *datagramPort, s *stray) {
 	d.batch[0] = message{b: s.b, seg: s.seg, tos: s.control.TOS, next: -1}
 	d.stats.Received += int64(segment.Count(len(s.b), s.seg))
 	d.loopStats.BytesRead += int64(len(s.b))
-	f := d.find(p, s.name, s.control.Local)
-	if f == nil {
-		f = d.begin(p, s.name, &s.control, 0)
+	d.origin = p.listener.cfg.Load().Datagram.Origin
+	if f := d.findFor(p, s.name, s.control.Local, s.b); f != nil {
+		d.assignFor(f, s.name, 0)
+	} else {
+		d.begin(p, s.name, &s.control, 0)
 	}
-	if f != nil {
-		d.assign(f, 0)
-		d.forwardTouched()
-		d.echoes.flush()
-	}
+	d.forwardTouched()
+	d.echoes.flush()
 }

@@ -303,7 +303,7 @@ func TestTOSOutlivesProcess(t *testing.T) {
 			up := s.addr()
 			o := keptOrder{Listen: []string{place}, Upstream: up.String(), Socket: SocketOptions{DSCP: 10}}
 			for i, how := range []TOSAction{TOSCopy, TOSCopy, TOSNone, TOSECN} {
-				o.Datagram.TOS = how
+				o.TOS = how
 				p := k.start(o)
 				o.Listen = p.urls()
 				if want := min(i, 1); p.Restored.Flows != want {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"hash/maphash"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/penstock/penstock/internal/ledger"
@@ -86,7 +87,7 @@ func (e *core) noteStats(l *ledger.Ledger) {
 // It is called before the loops run.
 func (e *core) findOlder() {
 	type place struct {
-		keep *keeping
+		of   *tenant
 		slot uint32
 	}
 	newest := make(map[uint64]place) // by a hash, which is smaller
@@ -95,7 +96,7 @@ func (e *core) findOlder() {
 	e.datagrams.regrouped = e.holding.regrouped()
 	for _, s := range e.streams.all {
 		for slot, r := range s.keep.ledger.All() {
-			c, ok := s.keep.clientOf(r)
+			c, ok := s.clientOf(r)
 			if !ok {
 				continue
 			}
@@ -106,18 +107,18 @@ func (e *core) findOlder() {
 			hash := maphash.Comparable(seed, c)
 			other, taken := newest[hash]
 			if !taken {
-				newest[hash] = place{s.keep, slot}
+				newest[hash] = place{&s.tenant, slot}
 				continue
 			}
-			before := other.keep.ledger.Record(other.slot)
-			if its, _ := other.keep.clientOf(before); its != c {
+			before := other.of.keep.ledger.Record(other.slot)
+			if its, _ := other.of.clientOf(before); its != c {
 				continue
 			}
-			older := place{s.keep, slot}
+			older := place{&s.tenant, slot}
 			if r.Start() > before.Start() {
 				newest[hash], older = older, other
 			}
-			older.keep.markOlder(older.slot)
+			older.of.keep.markOlder(older.slot)
 		}
 	}
 }
@@ -126,16 +127,24 @@ func (e *core) findOlder() {
 type recordClient struct {
 	listener      string
 	client, local ledger.Addr
+	named, to     netip.AddrPort // of one that shares the address of a proxy
 }
 
 // clientOf returns the client of a UDP flow that may go on.
-func (k *keeping) clientOf(r ledger.Record) (c recordClient, ok bool) {
+func (t *tenant) clientOf(r ledger.Record) (c recordClient, ok bool) {
 	const unfit, fit = recordDamaged | recordStale, recordHeld | recordEcho | recordDiscard
 	if flags := r.Flags(); r.Kind() != ledger.KindDatagram || r.State() == recordFinal || flags&unfit != 0 || flags&fit == 0 {
 		return c, false
 	}
 	c.client, c.local = r.Gram().Client(), r.Gram().Local()
-	c.listener, ok = k.ledger.String(r.Listener())
+	if r.Flags()&recordShares != 0 {
+		m, err := t.readRecord(new(Flow), r)
+		if err != nil {
+			return c, false
+		}
+		c.named, c.to = m.flowName.client, m.to
+	}
+	c.listener, ok = t.keep.ledger.String(r.Listener())
 	return c, ok && c.client.Len > 0
 }
 

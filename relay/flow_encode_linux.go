@@ -20,6 +20,7 @@ import (
 const (
 	encodingVersion         = 1
 	encodingVersionPrefaced = 2
+	encodingVersionNamed    = 3 // what a proxy has said of a flow, likewise
 )
 
 // errEncodedTooMuch is for those who look for the reason why a flow is not kept.
@@ -35,6 +36,9 @@ const (
 	encodedRate
 	encodedPreface
 	encodedPrefaceEach
+	encodedName
+	encodedNameEach
+	encodedNameClient
 )
 
 // writeRecord writes what both kinds of flows have in common. name and encode are those of a pair
@@ -79,6 +83,13 @@ func (t *tenant) writeBytes(f *Flow, r ledger.Record, encode func(*hold.Encoder)
 		set(encodedPreface, true)
 		set(encodedPrefaceEach, front.each)
 	}
+	name := f.owner.nameOf(f)
+	if name != nil {
+		version = encodingVersionNamed
+		set(encodedName, true)
+		set(encodedNameEach, name.each)
+		set(encodedNameClient, name.client.IsValid())
+	}
 	e.Uint(version)
 	e.Uint(flags)
 	e.Uint(uint64(f.connect))
@@ -108,6 +119,13 @@ func (t *tenant) writeBytes(f *Flow, r ledger.Record, encode func(*hold.Encoder)
 	}
 	if front != nil {
 		e.Bytes(front.b)
+	}
+	if name != nil {
+		if name.client.IsValid() {
+			encodeAddress(e, Addr{Network: UDP, AddrPort: name.client})
+			encodeAddress(e, Addr{Network: UDP, AddrPort: name.to})
+		}
+		e.Bytes(name.reply.b)
 	}
 	n := len(e.Encoded())
 	switch {
@@ -252,6 +270,7 @@ type remembered struct {
 	own     *Timeouts    // nil: those of the listener
 	rate    int64        // see flowOwner
 	preface preface
+	flowName
 }
 
 // readRecord reads what writeRecord has written into f, whose owner, slot and generation are set.
@@ -268,7 +287,7 @@ func (t *tenant) readRecord(f *Flow, r ledger.Record) (m remembered, err error) 
 	m.decoder = *hold.NewDecoder(b)
 	d := &m.decoder
 	d.Share(k)
-	if version := d.Uint(); version != encodingVersion && version != encodingVersionPrefaced {
+	if version := d.Uint(); version < encodingVersion || version > encodingVersionNamed {
 		return m, hold.ErrEncoding
 	}
 	flags := d.Uint()
@@ -303,6 +322,13 @@ func (t *tenant) readRecord(f *Flow, r ledger.Record) (m remembered, err error) 
 	}
 	if flags&encodedPreface != 0 {
 		m.preface = preface{b: bytes.Clone(d.Bytes()), each: flags&encodedPrefaceEach != 0}
+	}
+	if flags&encodedName != 0 {
+		m.flowName = flowName{is: true, each: flags&encodedNameEach != 0}
+		if flags&encodedNameClient != 0 {
+			m.client, m.to = readAddress(d).AddrPort, readAddress(d).AddrPort
+		}
+		m.reply = preface{b: bytes.Clone(d.Bytes()), each: true}
 	}
 	return m, d.Err()
 }

@@ -41,6 +41,9 @@ type flowOwner interface {
 	// prefaceOf returns what is in front of f's datagrams; nil: nothing.
 	prefaceOf(f *Flow) *preface
 
+	// nameOf returns what a proxy has said of f; nil: nothing.
+	nameOf(f *Flow) *flowName
+
 	// local returns the address at this host's end of the socket of either side, and
 	// remote the one at the other end.
 	local(f *Flow, side int) Addr

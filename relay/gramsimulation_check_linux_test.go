@@ -59,13 +59,14 @@ func (s *gramSimulation) lookAtGrams() {
 type gramClientAt struct {
 	listener *Listener
 	name     string
+	named    string
 	local    netip.Addr
 }
 
 // clientOf returns the number of a flow's client.
 func (s *gramSimulation) clientOf(f *datagramFlow) byte {
-	if peer := f.Peer(); peer.Network == UDP {
-		return s.groups.clients[peer.AddrPort.String()]
+	if c := f.Client(); c.Network == UDP {
+		return s.groups.clients[c.AddrPort.String()]
 	}
 	return s.groups.clients[f.Peer().Path]
 }
@@ -74,13 +75,17 @@ func (s *gramSimulation) clientOf(f *datagramFlow) byte {
 func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool) {
 	var kept int64
 	d.slab.Each(func(f *datagramFlow) {
-		c := gramClientAt{f.port.listener, string(f.clientName()), f.localAddr}
+		c := gramClientAt{f.port.listener, string(f.clientName()), "", f.localAddr}
+		if f.shares() {
+			c.named = f.Client().String()
+		}
 		if clients[c] && !s.groups.exempt[s.clientOf(f)] {
 			s.fail("a client has two flows at one listener, the second one in slot %d of loop %d\n%s", f.slot, d.loop.Index, s.describeGrams())
 		}
 		clients[c] = true
 		s.lookAtWatches(f)
 		s.lookAtPreface(f)
+		s.lookAtName(f)
 		if x := s.lifeOf(f.Value()); x != nil {
 			x.kept = f.kept
 			s.lookAtGramPace(x, f)
@@ -183,7 +188,7 @@ func (s *gramSimulation) settled(d *datagrams) {
 		if sys.Readable(s.process, p.fd) || p.out.blocked {
 			s.fail("a port does not read what its socket has, or is blocked: %v\n%s", p.out.blocked, s.describeGrams())
 		}
-		if p.state == portClosed && len(p.flows) == 0 {
+		if p.state == portClosed && p.live() == 0 {
 			s.fail("a port is closed and has no flows, and is still there\n%s", s.describeGrams())
 		}
 	}
@@ -325,7 +330,7 @@ func (s *gramSimulation) describeGramLoop(d *datagrams) (text string) {
 			f.pending, f.blocked, f.events(), s.process.Poll(int(f.fd), sys.PollIn|sys.PollOut))
 	})
 	for _, p := range d.ports {
-		text += fmt.Sprintf("port: socket %d, state %d, %d flows, blocked %v, poll %#x\n", p.fd, p.state, len(p.flows)+len(p.paths), p.out.blocked, s.process.Poll(p.fd, sys.PollIn|sys.PollOut))
+		text += fmt.Sprintf("port: socket %d, state %d, %d flows, blocked %v, poll %#x\n", p.fd, p.state, p.live()+len(p.paths), p.out.blocked, s.process.Poll(p.fd, sys.PollIn|sys.PollOut))
 	}
 	return text
 }

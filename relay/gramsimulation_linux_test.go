@@ -70,6 +70,7 @@ type gramWorld struct {
 	noGRO     bool
 	rates     int // flows have bandwidths, drawn with this; 0: they do not
 	preface   int // see gramPrefaceNone
+	named     int // see gramNamedNone
 	sniff     int // clients are sniffed, by a plan that is drawn with this; 0: they are not
 }
 
@@ -241,8 +242,9 @@ func (s *gramSimulation) connect() bool {
 	if len(s.clients) >= gramPeersMax {
 		return false
 	}
-	s.clients = append(s.clients, s.peer(nil))
-	s.groups.clients[s.clients[len(s.clients)-1].name] = byte(len(s.clients) - 1)
+	i := len(s.clients)
+	s.clients = append(s.clients, s.shares(i))
+	s.groups.clients[s.nameOf(i, s.clients[i])] = byte(i)
 	return true
 }
 
@@ -251,8 +253,13 @@ func (s *gramSimulation) clientGoes(i int) {
 	c := s.clients[i]
 	s.peers.Close(c.fd)
 	next := s.peer(nil)
+	for j, o := range s.clients {
+		if j != i && s.kind.shared() && o.fd == c.fd {
+			o.fd = next.fd
+		}
+	}
 	c.fd, c.name = next.fd, next.name
-	s.groups.clients[c.name] = byte(i)
+	s.groups.clients[s.nameOf(i, c)] = byte(i)
 }
 
 // begin starts a process, which restores what the one before has left.
@@ -352,10 +359,12 @@ func (s *gramSimulation) listens() (err error) {
 	for key := range s.keeper.held {
 		anew = anew && kindOf(key) != holdListener
 	}
+	config := s.kind.config
+	config.Origin = s.kind.origin()
 	s.listener, err = (&Engine{s.core}).Listen(s.listen, ListenConfig{
 		Hooks:    Hooks{Admit: s.admit, Sniff: s.sniffGram, Upstream: s.choose, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
 		Timeouts: Timeouts{Idle: gramIdle},
-		Datagram: s.kind.config,
+		Datagram: config,
 		Dial:     &DialConfig{PrefaceEach: s.kind.preface == gramPrefaceEach},
 	})
 	if anew && err == nil && s.family() != sys.Unix && len(s.listener.sockets()) != len(s.core.loops) {
@@ -459,7 +468,7 @@ func (s *gramSimulation) lifeOf(value any) *gramLife {
 
 func (s *gramSimulation) admit(f *Flow) Cause {
 	f.SetValue(len(s.flows))
-	peer := f.Peer()
+	peer := f.Client()
 	name := peer.Path
 	if peer.Network == UDP {
 		name = peer.AddrPort.String()

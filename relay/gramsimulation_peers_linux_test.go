@@ -10,7 +10,7 @@ import (
 // What the clients and upstreams of a simulation of datagrams send and read. Each datagram has a name.
 
 func idOf(b []byte) gramID {
-	b = withoutPreface(b)
+	b = withoutPreface(withoutHeader(b))
 	return gramID{b[0], b[1], binary.LittleEndian.Uint32(b[4:])}
 }
 
@@ -29,6 +29,10 @@ func (s *gramSimulation) sendGrams(p *gramEnd, client, dir byte, name []byte, si
 	less = min(less, size-gramHead)
 	var all []byte
 	var ids []gramID
+	seg := size
+	for i := range count {
+		run = run && (dir == down || len(s.kind.frontOf(client, p.next[up]+uint32(i))) == len(s.kind.frontOf(client, p.next[up])))
+	}
 	for i := range count {
 		n := size
 		if i == count-1 {
@@ -42,8 +46,12 @@ func (s *gramSimulation) sendGrams(p *gramEnd, client, dir byte, name []byte, si
 		} else {
 			p.next[up]++
 		}
-		b := make([]byte, n)
-		id.fill(b, tos)
+		var front []byte
+		if dir == up {
+			front = s.kind.frontOf(client, id.n)
+		}
+		b := append(front, make([]byte, n)...)
+		id.fill(b[len(front):], tos)
 		x := &gramSent{gramID: id, size: n, tos: tos}
 		if dir == down {
 			x.via = string(name)
@@ -51,6 +59,7 @@ func (s *gramSimulation) sendGrams(p *gramEnd, client, dir byte, name []byte, si
 		s.sent[id] = x
 		s.unresolved = append(s.unresolved, x)
 		if run && count > 1 && s.kind.network != 3 {
+			seg = size + len(front)
 			all, ids = append(all, b...), append(ids, id)
 			continue
 		}
@@ -58,7 +67,7 @@ func (s *gramSimulation) sendGrams(p *gramEnd, client, dir byte, name []byte, si
 			s.unsend(id)
 		}
 	}
-	if len(ids) > 0 && s.sendOne(p, name, all, size, tos) != 0 {
+	if len(ids) > 0 && s.sendOne(p, name, all, seg, tos) != 0 {
 		for _, id := range ids {
 			s.unsend(id)
 		}
@@ -145,6 +154,7 @@ func (s *gramSimulation) readGram(p *gramEnd, i int, dir byte) bool {
 
 // arrived checks a datagram that a peer has got.
 func (s *gramSimulation) arrived(b []byte, i int, dir byte, from string, tos uint8) {
+	b = s.lookAtHeader(b, dir)
 	all := b
 	b = withoutPreface(b)
 	if len(b) < gramHead {
@@ -165,7 +175,9 @@ func (s *gramSimulation) arrived(b []byte, i int, dir byte, from string, tos uin
 		s.fail("datagram %v has arrived twice", x.gramID)
 	case x.dir != dir:
 		s.fail("datagram %v has come back", x.gramID)
-	case dir == down && int(x.client) != i:
+	case s.kind.nameless(x.gramID):
+		s.fail("datagram %v has arrived, and no header says whose it is", x.gramID)
+	case dir == down && s.clients[x.client].fd != s.clients[i].fd:
 		s.fail("datagram %v has arrived at client %d", x.gramID, i)
 	}
 	x.got = true

@@ -114,6 +114,9 @@ func drawGramSchedule(seed uint64) (x gramSchedule) {
 	if some(3) {
 		x.kind.preface = 1 + r.IntN(gramPrefaces-1)
 	}
+	if x.kind.network != 3 && some(3) {
+		x.kind.named = 1 + r.IntN(gramNameds-1)
+	}
 	return x
 }
 
@@ -305,7 +308,7 @@ func (x *gramWorld) options() []simOption {
 	return []simOption{
 		numberOption("network", &x.network), flagOption("slow", &x.slow), numberOption("phase", &x.phase), flagOption("joins", &x.joins), numberOption("bufferMax", &x.bufferMax),
 		numberOption("after", &x.after), numberOption("maxFlows", &x.maxFlows), numberOption("limit", &x.limit), flagOption("noGSO", &x.noGSO), flagOption("noGRO", &x.noGRO),
-		numberOption("loops", &x.loops), numberOption("sniff", &x.sniff), flagOption("changes", &x.changes), numberOption("rates", &x.rates), numberOption("preface", &x.preface), numberOption("tos", &c.TOS), numberOption("onUnreachable", &c.OnUnreachable), numberOption("replies", &c.Replies),
+		numberOption("loops", &x.loops), numberOption("sniff", &x.sniff), flagOption("changes", &x.changes), numberOption("rates", &x.rates), numberOption("preface", &x.preface), numberOption("named", &x.named), numberOption("tos", &c.TOS), numberOption("onUnreachable", &c.OnUnreachable), numberOption("replies", &c.Replies),
 		numberOption("amplification", &c.Amplification), flagOption("amplificationAlways", &c.AmplificationAlways),
 	}
 }

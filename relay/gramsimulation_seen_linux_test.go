@@ -26,10 +26,11 @@ const (
 	markTaken     = "datagrams that the hook took away"
 	markLimited   = "datagrams that were above a bandwidth"
 	markPreface   = "flows whose next datagram begins with a preface"
+	markNamed     = "flows whose clients a proxy has named, in mode "
 	markOther     = "loops that have no socket of the listener"
 )
 
-var gramMarks = []string{markStray, markAstray, markRegrouped, markOwn, markOther, markSniffed, markReleased, markTurned, markPatience, markTaken, markLimited, markPreface}
+var gramMarks = []string{markStray, markAstray, markRegrouped, markOwn, markOther, markSniffed, markReleased, markTurned, markPatience, markTaken, markLimited, markPreface, markNamed + "1", markNamed + "2", markNamed + "3"}
 
 // gramCauses are the causes that schedules must have.
 var gramCauses = []Cause{CauseIdle, CauseRefused, CauseAnswered, CauseUpstreamRefused, CauseNoUpstream, CauseEvicted, CauseCrashed, CauseClosed}

@@ -25,6 +25,7 @@ import (
 	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/hold"
+	"github.com/penstock/penstock/relay/origin"
 	"github.com/penstock/penstock/relay/overload"
 	"github.com/penstock/penstock/relay/stats"
 )
@@ -41,7 +42,9 @@ type keptOrder struct {
 	Listen    []string      // addresses
 	Upstream  string        // of all flows
 	Next      string        // the upstream after that
-	Datagram  DatagramConfig
+	Replies   int           // DatagramConfig.Replies
+	TOS       TOSAction     // DatagramConfig.TOS
+	Named     string        // each, first: datagrams have headers that name clients, by which flows have their Value
 	Timeouts  Timeouts
 	Socket    SocketOptions
 	Bandwidth int64
@@ -62,6 +65,16 @@ type keptOrder struct {
 	Datagrams int           // Config.MaxDatagramFlows
 	Rest      time.Duration // how long the sockets of ended flows rest; 0: as long as always
 	NoOwn     bool          // no flow gets a socket of its own
+}
+
+// origin reads the headers of datagrams, if there are any.
+func (o *keptOrder) origin() *origin.Config {
+	if o.Named == "" {
+		return nil
+	}
+	c := testOrigin(o.Named == "first")
+	c.Begin = nil
+	return c
 }
 
 // keptCall is what the test asks of the child, on its standard input, and keptAnswer the answer.
@@ -432,7 +445,7 @@ func serveKept(text string, say func(keptAnswer)) error {
 			return err
 		}
 	}
-	cfg := ListenConfig{Datagram: o.Datagram, Timeouts: o.Timeouts, Socket: o.Socket, Dial: &DialConfig{Socket: o.Socket, PrefaceEach: o.Each}, Hooks: keptHooks(to, &o, say)}
+	cfg := ListenConfig{Datagram: DatagramConfig{Replies: o.Replies, TOS: o.TOS, Origin: o.origin()}, Timeouts: o.Timeouts, Socket: o.Socket, Dial: &DialConfig{Socket: o.Socket, PrefaceEach: o.Each}, Hooks: keptHooks(to, &o, say)}
 	var a keptAnswer
 	var listeners []*Listener
 	for _, url := range o.Listen {
@@ -566,7 +579,7 @@ func keptHooks(to *Addr, o *keptOrder, say func(keptAnswer)) Hooks {
 			}
 		},
 		Admit: func(f *Flow) Cause {
-			f.SetValue(f.Peer().String())
+			f.SetValue(f.Client().String())
 			if bandwidth > 0 {
 				f.SetBandwidth(bandwidth)
 			}

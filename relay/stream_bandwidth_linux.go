@@ -21,6 +21,8 @@ func (s *streams) rate(f *Flow) int64 {
 // prefaceOf is for datagrams: what streams send first is sent before they are kept, or lost.
 func (s *streams) prefaceOf(*Flow) *preface { return nil }
 
+func (s *streams) nameOf(*Flow) *flowName { return nil }
+
 // paced is the budget of a turn for a flow with a bound on its bandwidth.
 func (s *streams) paced(f *streamFlow, h int) int {
 	s.env.Hard = true

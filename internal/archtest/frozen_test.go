@@ -24,10 +24,11 @@ var published = []publicPackage{
 	{"datapath", true, 21},
 	{"splice", true, 53},
 	{"clienthello", true, 17},
-	{"relay", true, 248},
+	{"relay", true, 249},
 	{"relay/hold", false, 57},
 	{"relay/overload", false, 21},
-	{"relay/stats", false, 127},
+	{"relay/origin", false, 10},
+	{"relay/stats", false, 128},
 	{"xnet", false, 13}, // its methods have types of golang.org/x/net, which is v0 and may change them
 	{"quichello", false, 33},
 	{"keeper", false, 165},
@@ -35,7 +36,7 @@ var published = []publicPackage{
 }
 
 // mostFrozen is the maximum of the names that all frozen packages have together.
-const mostFrozen = 450
+const mostFrozen = 451
 
 // TestFrozen counts the names of each public package.
 func TestFrozen(t *testing.T) {

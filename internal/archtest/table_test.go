@@ -100,6 +100,7 @@ var table = []rule{
 	{pkg: "relay/overload", tests: edges{
 		"relay": "the example: an engine that is short of memory",
 	}},
+	{pkg: "relay/origin"},
 	{pkg: "relay/stats", code: edges{
 		"internal/enum": named,
 		"pool":          "counters of buffers",
@@ -112,6 +113,7 @@ var table = []rule{
 	{pkg: "relay", code: edges{
 		"datapath":         "how bytes move, in the words that both kinds of relay report",
 		"relay/hold":       "what its owner gives it for flows that outlive the process, which may change",
+		"relay/origin":     "who its proxies are, and how their headers are read, which may change",
 		"relay/stats":      "what it has counted, as its callers see it, which may change",
 		"relay/overload":   "what steers it while memory is short, which may change",
 		"internal/flood":   "which new clients of datagram listeners begin flows",
@@ -301,6 +303,7 @@ var table = []rule{
 	}},
 	{pkg: "cmd/penstock/internal/hooks", code: edges{
 		"cmd/penstock/internal/lists":        "the lists of routes",
+		"relay/origin":                       "which senders of datagrams are proxies",
 		"relay/hold":                         "what hooks know of a flow goes to the next worker",
 		"cmd/penstock/internal/spec":         shared,
 		"cmd/penstock/internal/logs":         "the daemon's own log has a line for each flow, if it is asked for",
@@ -366,6 +369,7 @@ var table = []rule{
 		"cmd/penstock/internal/lists":    "networks that are lists",
 		"cmd/penstock/internal/spec":     shared,
 		"relay":                          "PROXY headers are written as the library writes them",
+		"relay/origin":                   "headers of datagrams are read for the engine",
 		"github.com/pires/go-proxyproto": "a widely used codec of PROXY headers",
 		"golang.org/x/time/rate":         "token buckets for the daemon and for each listener",
 	}, tests: edges{

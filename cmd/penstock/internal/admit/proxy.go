@@ -141,8 +141,23 @@ func proxySize(b []byte) (int, error) {
 	return n, nil
 }
 
-// parseTLVs parses what follows the addresses: type 1 byte, length 2 bytes, value.
+// parseTLVs parses what follows the addresses.
 func (h *Header) parseTLVs(header []byte, at int) error {
+	return eachTLV(header, at, func(kind uint8, value []byte) {
+		switch proxyproto.PP2Type(kind) {
+		case proxyproto.PP2_TYPE_AUTHORITY:
+			h.SNI = string(value)
+		case proxyproto.PP2_TYPE_ALPN:
+			h.ALPN = string(value)
+		default:
+			h.TLVs = append(h.TLVs, spec.TLV{Type: kind, Value: bytes.Clone(value)})
+		}
+	})
+}
+
+// eachTLV calls do, if it is not nil, with each TLV from at on, but for padding and checksums, which it checks. A TLV
+// is: type 1 byte, length 2 bytes, value.
+func eachTLV(header []byte, at int, do func(kind uint8, value []byte)) error {
 	for at < len(header) {
 		rest := header[at:]
 		if len(rest) < 3 || len(rest) < 3+int(binary.BigEndian.Uint16(rest[1:])) {
@@ -151,16 +166,14 @@ func (h *Header) parseTLVs(header []byte, at int) error {
 		value := rest[3:][:binary.BigEndian.Uint16(rest[1:])]
 		switch kind := proxyproto.PP2Type(rest[0]); kind {
 		case proxyproto.PP2_TYPE_NOOP:
-		case proxyproto.PP2_TYPE_AUTHORITY:
-			h.SNI = string(value)
-		case proxyproto.PP2_TYPE_ALPN:
-			h.ALPN = string(value)
 		case proxyproto.PP2_TYPE_CRC32C:
 			if len(value) != 4 || binary.BigEndian.Uint32(value) != checksum(header, at+3) {
 				return errProxyCRC
 			}
 		default:
-			h.TLVs = append(h.TLVs, spec.TLV{Type: rest[0], Value: bytes.Clone(value)})
+			if do != nil {
+				do(rest[0], value)
+			}
 		}
 		at += 3 + len(value)
 	}
@@ -202,12 +215,14 @@ func (h *Header) Forward(received *Header, d *spec.Dial) {
 	}
 }
 
+var zeros [4]byte
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // checksum returns the CRC of a header whose four checksum bytes are zero.
 func checksum(header []byte, at int) uint32 {
 	sum := crc32.Update(0, castagnoli, header[:at])
-	sum = crc32.Update(sum, castagnoli, make([]byte, 4))
+	sum = crc32.Update(sum, castagnoli, zeros[:])
 	return crc32.Update(sum, castagnoli, header[at+4:])
 }
 

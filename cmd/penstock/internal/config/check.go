@@ -146,9 +146,9 @@ func (r *reader) checkKind(l *listener) {
 	}
 	kind := l.Listen.Kind
 	if l.Datagrams {
-		only([]any{&l.Backlog, &l.ProxyFrom, &l.Timeouts.HalfClosed, &l.Timeouts.FirstByte}, "does not apply to datagrams", "on stream listeners only")
+		only([]any{&l.Backlog, &l.Timeouts.HalfClosed, &l.Timeouts.FirstByte}, "does not apply to datagrams", "on stream listeners only")
 	} else {
-		only([]any{&l.Replies, &l.Amplification, &l.Unreachable, &l.TOS}, "does not apply to streams", "on datagram listeners only")
+		only([]any{&l.Replies, &l.Amplification, &l.Unreachable, &l.TOS, &l.ProxyFirst}, "does not apply to streams", "on datagram listeners only")
 	}
 	if kind != 0 && kind != spec.Unix && kind != spec.Unixgram {
 		only([]any{&l.Mode}, "only Unix sockets have permissions", "on unix: and unixgram: listeners only")
@@ -156,6 +156,7 @@ func (r *reader) checkKind(l *listener) {
 	if kind == spec.Unix || kind == spec.Unixgram {
 		only([]any{&l.Transparent, &l.Interface, &l.Allow, &l.Deny}, "clients of a Unix socket have no address", "on TCP and UDP listeners only")
 		if l.Datagrams {
+			only([]any{&l.ProxyFrom, &l.ProxyFirst}, "senders of a Unix socket have no address", "on stream and UDP listeners only")
 			only([]any{&l.TOS}, "datagrams of a Unix socket have no TOS byte", "on UDP listeners only")
 			only([]any{&l.Sniff.Max, &l.Sniff.Timeout}, "nothing is read from the datagrams of a Unix socket", "on stream and UDP listeners only")
 		}

@@ -55,7 +55,7 @@ func (r *reader) warnListener(l *listener) {
 		r.warnNoEffect("the listener asks no client for a certificate: tls.clients", &c.Flows, &c.NewFlows, &c.Burst)
 	}
 	switch {
-	case l.Sniff.TLS, len(l.ProxyFrom) > 0:
+	case l.Sniff.TLS, len(l.ProxyFrom) > 0 && !l.Datagrams:
 	case l.Datagrams:
 		r.warnNoEffect("no route has sni or alpn, and no group hashes sni", &l.Sniff.Max, &l.Sniff.Timeout)
 	default:

@@ -11,7 +11,8 @@ import (
 )
 
 var proxyInKeys = keysOf("listener.proxy-protocol",
-	required(field("from", nonEmptyList(network), "", "Addresses of proxies. Connections from them must begin with a PROXY header; others must not.", func(l *listener) *[]spec.Network { return &l.ProxyFrom })),
+	required(field("from", nonEmptyList(network), "", "Addresses of proxies. Connections from them, and datagrams, must begin with a PROXY header; from others, a header is not read.", func(l *listener) *[]spec.Network { return &l.ProxyFrom })),
+	field("datagrams", choice(func(word string) bool { return word == "first" }, "each", "first"), "each", "On a UDP listener, which datagrams begin with a header, of version 2 or of Cloudflare's Simple Proxy Protocol: each, and many clients may share an address and port of the proxy, or the first of a flow, in version 2, and the next ones from the same address and port are the same client's.", func(l *listener) *bool { return &l.ProxyFirst }),
 )
 
 // proxyOut is the PROXY header that upstreams are sent.

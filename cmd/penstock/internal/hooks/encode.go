@@ -141,7 +141,11 @@ func encodeHeader(e *hold.Encoder, h *admit.Header) {
 
 func decodeHeader(dec *hold.Decoder) (*admit.Header, error) {
 	version := dec.Uint()
-	h, _, more, err := admit.ParseProxy(slices.Clone(dec.Bytes()))
+	b := slices.Clone(dec.Bytes())
+	if read, ok := admit.ReadProxy2(b); ok && len(b) > 13 && b[13]&0x0F == 2 && read.Len == len(b) {
+		return admit.ParseDatagram(b), nil
+	}
+	h, _, more, err := admit.ParseProxy(b)
 	switch {
 	case err != nil:
 		return nil, err

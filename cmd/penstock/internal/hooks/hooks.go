@@ -69,15 +69,21 @@ func (h *Hooks) Funcs() relay.Hooks {
 func (h *Hooks) admit(f *relay.Flow) relay.Cause {
 	s := planOf(f)
 	p := &State{plan: s}
+	header, _ := f.Value().(*admit.Header) // of a datagram
 	f.SetValue(p)
 	if h.Accounting.wantsLocal() {
 		p.localOf(f)
 	}
-	peer := clientAddr(f)
+	peer := f.Peer().AddrPort.Addr()
 	if p.admission, p.reason = s.Gate.Admit(peer, time.Now()); p.reason != spec.ReasonNone {
 		return relay.CauseRefused
 	}
-	if p.admission.ExpectsProxy() || s.needsHello(peer) {
+	if s.Spec.Datagrams {
+		if p.reason = h.identifyDatagrams(f, p, header); p.reason != spec.ReasonNone {
+			return relay.CauseRefused
+		}
+	}
+	if p.admission.ExpectsProxy() && !s.Spec.Datagrams || s.needsHello(clientAddr(f)) {
 		p.moveTo(s.sniffSeries, account.Volume{}, account.Volume{})
 		f.StartSniff(s.Spec.Sniff.Max, s.Spec.Sniff.Timeout)
 		return relay.CauseNone
@@ -438,6 +444,10 @@ func (h *Hooks) done(r *relay.Record) {
 		e.Reason = spec.ReasonNone // it had an upstream; that there is no other one is not a refusal
 	case relay.CauseNoDescriptors, relay.CauseNoPorts:
 		e.Reason = spec.ReasonNone // it was not the member's fault that connecting failed
+	case relay.CauseRefused:
+		if p.reason == spec.ReasonNone && e.Datagrams {
+			e.Reason = spec.ReasonProxyHeader // the engine has ended it: another client was named; see origin.Config
+		}
 	case relay.CauseQueueTimeout:
 		e.Reason = spec.ReasonQueueTimeout
 	case relay.CauseRemoved:

@@ -269,7 +269,7 @@ listener.amplification: ratio always
 listener.limits: flows new-flows burst bandwidth source client
 listener.limits.client: flows new-flows burst
 listener.limits.source: flows new-flows burst
-listener.proxy-protocol: from
+listener.proxy-protocol: from datagrams
 listener.starttls: protocol clear
 listener.tls: certificates unknown-names min-version alpn tickets clients handshake-timeout
 listener.tls.clients: verify

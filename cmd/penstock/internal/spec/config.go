@@ -155,6 +155,7 @@ type Listener struct {
 	Allow, Deny []Network // Deny wins; Allow empty: everybody
 	Limits      Limits
 	ProxyFrom   []Network // peers that must send a PROXY header; others must not
+	ProxyFirst  bool      // of datagrams from them, only the first of a flow has the header; if not, each has
 	Sniff       Sniff
 	Timeouts    Timeouts
 	TCP         Socket

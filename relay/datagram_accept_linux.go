@@ -165,15 +165,16 @@ func (d *datagrams) meet(p *datagramPort, in *sys.Vector) {
 		if len(control) > 0 {
 			c = sys.ParseControl(control)
 		}
-		f := d.findFor(p, name, c.Local, d.batch[i].b)
+		proxy := d.fromProxy(name)
+		f := d.findFor(p, name, c.Local, d.batch[i].b, proxy)
 		if f == nil { // it may have begun with another message of the batch
 			if p.mayStray() && d.askOtherLoops(p, name, &c, int(i)) {
 				continue
 			}
-			d.begin(p, name, &c, int(i))
+			d.begin(p, name, &c, int(i), proxy)
 			continue
 		}
-		d.assignFor(f, name, int(i))
+		d.assignFor(f, int(i), proxy)
 	}
 	d.strangers = d.strangers[:0]
 	d.forwardTouched()
@@ -279,15 +280,15 @@ func (d *datagrams) assign(f *datagramFlow, i int) {
 	f.last = int16(i)
 }
 
-// begin begins the flow of a new client, and assigns its first message to it, which is message i of the batch. If the
-// client is refused, it drops the message.
-func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) {
+// begin begins the flow of a new client, and assigns its first message to it, which is message i of the batch. If proxy
+// is true, a proxy has sent it. If the client is refused, begin drops the message.
+func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int, proxy bool) {
 	refuse := func(why stats.Drop) {
 		m := &d.batch[i]
 		d.drop(nil, up, why, len(m.b), segment.Count(len(m.b), m.seg))
 	}
-	h, named := origin.Header{}, d.fromProxy(name)
-	if named {
+	var h origin.Header
+	if proxy {
 		ok := false
 		if h, ok = d.origin.Read(d.batch[i].b); !ok {
 			refuse(stats.DropProxyHeader)
@@ -314,7 +315,7 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) {
 			}
 		}
 	}
-	if named {
+	if proxy {
 		d.name(f, &h, i)
 	}
 	p.put(f)
@@ -342,7 +343,7 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int) {
 	if p.state != portOpen {
 		d.giveLate(f)
 	}
-	if !named {
+	if !proxy {
 		p.recent = f
 	}
 	d.assign(f, i)

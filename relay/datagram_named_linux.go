@@ -110,9 +110,9 @@ func (d *datagrams) removeHeader(m *message, h *origin.Header) {
 	d.loopStats.BytesRead -= int64(h.Len)
 }
 
-// findFor returns the flow of a datagram that is whole yet; nil: there is none.
-func (d *datagrams) findFor(p *datagramPort, name []byte, local netip.Addr, b []byte) *datagramFlow {
-	if d.fromProxy(name) && !d.origin.First {
+// findFor returns the flow of a datagram that is whole yet, from a proxy or not; nil: there is none.
+func (d *datagrams) findFor(p *datagramPort, name []byte, local netip.Addr, b []byte, proxy bool) *datagramFlow {
+	if proxy && !d.origin.First {
 		if h, ok := d.origin.Read(b); ok {
 			return p.named[p.namedKey(name, local, h.Client, h.To)]
 		}
@@ -122,9 +122,9 @@ func (d *datagrams) findFor(p *datagramPort, name []byte, local netip.Addr, b []
 }
 
 // assignFor assigns message i of the batch, which is whole yet, to the flow that findFor has found.
-func (d *datagrams) assignFor(f *datagramFlow, name []byte, i int) {
+func (d *datagrams) assignFor(f *datagramFlow, i int, proxy bool) {
 	switch {
-	case !d.fromProxy(name):
+	case !proxy:
 		f.port.recent = f
 		d.assign(f, i)
 	case d.origin.First:

@@ -145,7 +145,7 @@ func (d *datagrams) takeStray(p *datagramPort, s *stray) {
 		return
 	}
 	d.origin = p.listener.cfg.Load().Datagram.Origin
-	if d.findFor(p, s.name, s.control.Local, s.b) == nil {
+	if d.findFor(p, s.name, s.control.Local, s.b, d.fromProxy(s.name)) == nil {
 		s.next(p)
 		return
 	}
@@ -160,10 +160,11 @@ func (d *datagrams) deliver(p *datagramPort, s *stray) {
 	d.stats.Received += int64(segment.Count(len(s.b), s.seg))
 	d.loopStats.BytesRead += int64(len(s.b))
 	d.origin = p.listener.cfg.Load().Datagram.Origin
-	if f := d.findFor(p, s.name, s.control.Local, s.b); f != nil {
-		d.assignFor(f, s.name, 0)
+	proxy := d.fromProxy(s.name)
+	if f := d.findFor(p, s.name, s.control.Local, s.b, proxy); f != nil {
+		d.assignFor(f, 0, proxy)
 	} else {
-		d.begin(p, s.name, &s.control, 0)
+		d.begin(p, s.name, &s.control, 0, proxy)
 	}
 	d.forwardTouched()
 	d.echoes.flush()

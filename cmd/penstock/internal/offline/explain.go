@@ -263,7 +263,14 @@ func (e *explanation) addStep(format string, args ...any) {
 func (e *explanation) addSource(l *spec.Listener, m route.Meta) {
 	holds := func(networks []spec.Network) (string, bool) { return e.lists.Find(networks, m.Client) }
 	if p, ok := holds(l.ProxyFrom); ok {
-		e.addStep("proxy-protocol: %v is in %v: a PROXY header must come first, and names another client; what follows is for %v as that client", m.Client, p, m.Client)
+		what := "a PROXY header must come first"
+		switch {
+		case l.Datagrams && l.ProxyFirst:
+			what = "the first datagram must begin with a PROXY header"
+		case l.Datagrams:
+			what = "each datagram must begin with a PROXY header, or with one of SPP"
+		}
+		e.addStep("proxy-protocol: %v is in %v: %s, and names another client; what follows is for %v as that client", m.Client, p, what, m.Client)
 	}
 	switch p, denied := holds(l.Deny); {
 	case denied:

@@ -24,6 +24,10 @@ var errNoSniffHook = errors.New("relay: StartSniff without Hooks.Sniff")
 // SniffMore then means SniffRefuse, unless the hook has taken bytes away. A client that
 // has ended its side can still be connected to an upstream and receive its answer.
 //
+// The hook of a stream may itself call StartSniff, and return SniffMore, to set other bounds; timeout then
+// begins anew. So it can decide about a client that is silent for a while, or go on waiting. This has no effect
+// once the client has ended its side or sent max bytes.
+//
 // The engine holds at most max bytes, in a buffer that grows as they arrive.
 //
 // Of a datagram flow, the hook is called with each datagram once; the first one is there
@@ -34,8 +38,8 @@ var errNoSniffHook = errors.New("relay: StartSniff without Hooks.Sniff")
 // datagrams, the engine drops further ones, as a network may, or ends the flow that was
 // silent for longest.
 //
-// StartSniff returns [ErrStage] in another hook, and an error if there is no Hooks.Sniff or
-// max is not positive.
+// StartSniff returns [ErrStage] in another hook, or in Sniff of a datagram flow, and an error if
+// there is no Hooks.Sniff or max is not positive.
 func (f *Flow) StartSniff(max int, timeout time.Duration) error {
 	switch {
 	case f.owner == nil:

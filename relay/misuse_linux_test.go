@@ -111,7 +111,7 @@ func TestStageText(t *testing.T) {
 	for _, want := range []string{
 		"Flow.Preface in Hooks.Admit; it is for Hooks.Connected",
 		"Flow.Queue in Hooks.Sniff; it is for Hooks.Upstream",
-		"Flow.StartSniff in Hooks.Connected; it is for Hooks.Admit",
+		"Flow.StartSniff in Hooks.Connected; it is for Hooks.Admit and Hooks.Sniff",
 	} {
 		if err := <-said; !errors.Is(err, ErrStage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

@@ -89,7 +89,7 @@ func TestStages(t *testing.T) {
 			return CauseNone
 		},
 		Sniff: func(f *Flow, _ []byte, _ bool) (int, SniffNext) {
-			want("Sniff", f, ErrStage, ErrStage, ErrStage, nil, nil)
+			want("Sniff", f, nil, ErrStage, ErrStage, nil, nil)
 			return 0, SniffDone
 		},
 		Upstream: func(f *Flow, attempt int) *Addr {

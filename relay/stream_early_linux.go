@@ -17,6 +17,8 @@ type earlyState struct {
 	// The sniff's bounds.
 	most     int
 	patience time.Duration
+	showing  bool // Hooks.Sniff is being called
+	again    bool // it has called StartSniff
 	ended    bool // the client has ended its side
 	replied  bool // it was sent a reply, and the flow has not gone on since; see Flow.Reply
 	pace     pace

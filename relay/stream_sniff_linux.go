@@ -7,10 +7,16 @@ import (
 )
 
 func (s *streams) startSniff(f *Flow, most int, patience time.Duration) error {
-	if sf := s.of(f); sf.state != streamAdmitting {
-		return sf.stage("StartSniff", admitOnly)
+	sf := s.of(f)
+	switch {
+	case sf.state == streamAdmitting:
+	case sf.state == streamSniffing && sf.early.showing:
+		sf.early.again = true
+		patience = after(s.loop.Now-sf.since, patience)
+	default:
+		return sf.stage("StartSniff", admitOnly+" and Hooks.Sniff")
 	}
-	x := s.earlyOf(s.of(f))
+	x := s.earlyOf(sf)
 	x.most, x.patience = most, patience
 	return nil
 }
@@ -72,10 +78,16 @@ func (s *streams) show(f *streamFlow, over bool) {
 	x := f.early
 	for {
 		last := over || len(x.held) >= x.most
+		x.again, x.showing = false, true
 		take, next := f.cfg.Hooks.Sniff(&f.Flow, x.held, last)
+		x.showing = false
 		take = min(max(take, 0), len(x.held))
 		if take > 0 {
 			x.held = x.held[:copy(x.held, x.held[take:])]
+		}
+		again := x.again && !x.ended && len(x.held) < x.most
+		if again {
+			over = false
 		}
 		switch {
 		case x.failed != 0:
@@ -84,8 +96,11 @@ func (s *streams) show(f *streamFlow, over bool) {
 		case next == SniffDone:
 			s.sniffed(f)
 			return
-		case next != SniffMore, last && take == 0:
+		case next != SniffMore, last && take == 0 && !again:
 			s.turnAway(f, CauseRefused, nil)
+			return
+		case again && (take == 0 || len(x.held) == 0):
+			s.rearm(f)
 			return
 		case take == 0, len(x.held) == 0 && !over:
 			return

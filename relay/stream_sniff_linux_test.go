@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -339,4 +340,64 @@ func TestPrefaceOfSilentClient(t *testing.T) {
 	a.Close()
 	b.Close()
 	r.expect(CauseEnd)
+}
+
+// The hook sets other bounds each time that the client has been silent for long enough, and hears it then, or refuses it at last.
+func TestSniffAgain(t *testing.T) {
+	const step = 2 * time.Second // of the engine's clock
+	for _, c := range []struct {
+		name       string
+		said, then string
+		end        bool
+		silences   int
+		cause      Cause
+	}{
+		{"in time", "", "hello", false, 1, CauseEnd},
+		{"half before", "hel", "lo", false, 2, CauseEnd},
+		{"never", "", "", false, 3, CauseRefused},
+		{"ended", "hel", "", true, 1, CauseRefused},
+		{"too much", "hel", string(make([]byte, 200)), false, 1, CauseRefused},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, Config{Loops: 1})
+			var lasts atomic.Int32
+			var admitted atomic.Bool
+			h := Hooks{
+				Admit: func(f *Flow) Cause { f.StartSniff(10, step); admitted.Store(true); return CauseNone },
+				Sniff: func(f *Flow, b []byte, last bool) (int, SniffNext) {
+					if string(b) == "hello" {
+						return 0, SniffDone
+					}
+					if last && lasts.Add(1) < 3 {
+						if err := f.StartSniff(100, step); err != nil {
+							t.Error(err)
+						}
+					}
+					return 0, SniffMore
+				},
+			}
+			a, b := r.late("tcp4", "tcp4", ListenConfig{Hooks: h})
+			io.WriteString(a, c.said)
+			testwait.Until(t, "the client is there", admitted.Load)
+			if !c.end {
+				for range c.silences {
+					r.pass(step + tick)
+				}
+				if got := int(lasts.Load()); got != c.silences {
+					t.Fatalf("%d silences, want %d", got, c.silences)
+				}
+			} else {
+				a.(*net.TCPConn).CloseWrite()
+			}
+			io.WriteString(a, c.then)
+			if c.cause == CauseEnd {
+				up := b()
+				hear(t, up, "hello")
+				say(t, up, a, "welcome")
+				a.Close()
+				up.Close()
+			}
+			r.expect(c.cause)
+		})
+	}
 }

@@ -21,6 +21,7 @@ type Entry struct {
 	Local        relay.Addr // the address that the client connected or wrote to; see Log.WantsLocal
 	SNI, ALPN    string     // of the ClientHello; the names of ALPN are separated by commas
 	Identity     Identity
+	Protocol     string // that its first bytes are of; empty: not looked at, or not known
 	StartTLS     string // how a client has begun that agrees on TLS first: request, direct, cancel, clear; empty: it does not
 }
 

@@ -27,6 +27,7 @@ type Flow struct {
 	Client   Addr      `json:"client"`
 	Upstream Addr      `json:"upstream,omitzero"` // connected or being tried; absent if there is none yet
 	SNI      string    `json:"sni,omitempty"`
+	Protocol string    `json:"protocol,omitempty"` // that its first bytes are of, where a route asks for that
 	Start    time.Time `json:"start"`
 	Age      float64   `json:"age"`
 	Idle     float64   `json:"idle"` // since a byte moved

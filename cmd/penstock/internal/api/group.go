@@ -53,6 +53,11 @@ type Route struct {
 	From  []string `json:"from,omitempty"`
 	SNI   []string `json:"sni,omitempty"`
 	ALPN  []string `json:"alpn,omitempty"`
+	// What the first bytes of clients must be.
+	Protocols []string `json:"protocols,omitempty"`
+	Prefixes  []string `json:"prefixes,omitempty"` // as quoted strings of Go
+	Hosts     []string `json:"hosts,omitempty"`
+	Silence   float64  `json:"silence,omitempty"` // seconds
 	// ClientNames are names in a client's certificate, and PassTLS reports that TLS passes through, where the listener terminates it.
 	ClientNames []string `json:"client_names,omitempty"`
 	PassTLS     bool     `json:"pass_tls,omitempty"`

@@ -102,6 +102,7 @@ func flowOf(f *relay.FlowInfo) api.Flow {
 	if p, ok := f.Value.(*hooks.State); ok {
 		n := p.Names()
 		out.Listener, out.Route, out.Group, out.Member = n.Listener, n.Route, n.Group, n.Member
+		out.Protocol = p.Protocol()
 		if h, _ := p.Hello(); h != nil {
 			out.SNI = h.ServerName
 		}

@@ -256,7 +256,8 @@ func (d *snapshot) Listeners() []api.Listener {
 		out.Begun = begun[l.Name]
 		for _, r := range l.AllRoutes() {
 			to := api.Route{
-				Name: r.Name, From: prefixTexts(r.From), SNI: r.SNI, ALPN: r.ALPN, ClientNames: r.ClientNames, PassTLS: r.PassTLS, Default: r == l.Default,
+				Name: r.Name, From: prefixTexts(r.From), SNI: r.SNI, ALPN: r.ALPN, ClientNames: r.ClientNames,
+				Protocols: r.Protocols, Prefixes: r.PrefixTexts(), Hosts: r.Hosts, Silence: r.Silence.Seconds(), PassTLS: r.PassTLS, Default: r == l.Default,
 				Numbers: byRoute[hooks.Names{Listener: l.Name, Route: r.Name, Group: everyGroup}],
 			}
 			to.Group, to.Parts = partsOf(f.plans[l.Name], r, func(group string) api.Numbers {

@@ -55,11 +55,11 @@ func (r *reader) warnListener(l *listener) {
 		r.warnNoEffect("the listener asks no client for a certificate: tls.clients", &c.Flows, &c.NewFlows, &c.Burst)
 	}
 	switch {
-	case l.Sniff.TLS, len(l.ProxyFrom) > 0 && !l.Datagrams:
+	case l.Sniff.TLS, l.Sniff.First, len(l.ProxyFrom) > 0 && !l.Datagrams:
 	case l.Datagrams:
 		r.warnNoEffect("no route has sni or alpn, and no group hashes sni", &l.Sniff.Max, &l.Sniff.Timeout)
 	default:
-		r.warnNoEffect("no route has sni or alpn, no group hashes sni, and the listener has no tls and accepts no PROXY headers", &l.Sniff.Max, &l.Sniff.Timeout)
+		r.warnNoEffect("no route has a condition on first bytes, no group hashes sni, and the listener has no tls and accepts no PROXY headers", &l.Sniff.Max, &l.Sniff.Timeout)
 	}
 	r.warnALPN(l)
 	r.warnBuiltIn(l)

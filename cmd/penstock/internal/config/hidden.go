@@ -17,7 +17,8 @@ var everywhere = spec.NetworksOf(netip.MustParsePrefix("0.0.0.0/0"), netip.MustP
 func (r *reader) checkHidden(l *listener) {
 	index := map[string][]*spec.Route{}
 	for _, route := range l.Routes {
-		if r.isInvalid(&route.From, route.From == nil) || r.isInvalid(&route.SNI, route.SNI == nil) || r.isInvalid(&route.ALPN, route.ALPN == nil) || r.isInvalid(&route.ClientNames, route.ClientNames == nil) || !r.isSet(&route.To) {
+		if r.isInvalid(&route.From, route.From == nil) || r.isInvalid(&route.SNI, route.SNI == nil) || r.isInvalid(&route.ALPN, route.ALPN == nil) || r.isInvalid(&route.ClientNames, route.ClientNames == nil) ||
+			r.isInvalid(&route.Protocols, route.Protocols == nil) || r.isInvalid(&route.Prefixes, route.Prefixes == nil) || r.isInvalid(&route.Hosts, route.Hosts == nil) || r.isInvalid(&route.Silence, route.Silence == 0) || !r.isSet(&route.To) {
 			continue
 		}
 		for _, key := range wider(route) {
@@ -41,7 +42,7 @@ func (r *reader) checkHidden(l *listener) {
 func (r *reader) isInvalid(list any, empty bool) bool { return empty && r.isSet(list) }
 
 // keys returns the index keys of a route: its server names, or else its protocols, or else the names of clients, or else
-// its ranges; "" if it matches everybody.
+// its conditions on first bytes, or else its ranges; "" if it matches everybody.
 func keys(route *spec.Route) (keys []string) {
 	switch {
 	case len(route.SNI) > 0:
@@ -56,6 +57,8 @@ func keys(route *spec.Route) (keys []string) {
 		for _, name := range route.ClientNames {
 			keys = append(keys, "client "+name)
 		}
+	case route.AsksFirst():
+		return firstKeysOf(route)
 	case len(route.From) > 0:
 		for _, p := range route.From {
 			keys = append(keys, "from "+p.String())
@@ -88,6 +91,7 @@ func wider(route *spec.Route) []string {
 	if len(route.ClientNames) > 0 {
 		keys = append(keys, "client "+route.ClientNames[0]) // equal names only: patterns that include it are not looked for
 	}
+	keys = append(keys, widerFirst(route)...)
 	from := route.From
 	if len(from) == 0 {
 		from = everywhere
@@ -116,6 +120,9 @@ func hides(a, b *spec.Route) bool {
 	if len(a.SNI) > 0 && (len(b.SNI) == 0 || !allMatch(b.SNI, func(name string) bool {
 		return slices.ContainsFunc(a.SNI, func(pattern string) bool { return takes(pattern, name) })
 	})) {
+		return false
+	}
+	if !hidesFirst(a, b) {
 		return false
 	}
 	if len(a.ClientNames) > 0 && (len(b.ClientNames) == 0 || !allMatch(b.ClientNames, func(name string) bool { return slices.Contains(a.ClientNames, name) })) {

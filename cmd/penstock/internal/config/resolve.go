@@ -43,6 +43,7 @@ func (r *reader) resolve(f *file) *spec.Config {
 			routeKeys.fill(r, route, from)
 			route.Timeouts.Connect = l.Timeouts.Connect
 			l.Sniff.TLS = l.Sniff.TLS || len(route.SNI)+len(route.ALPN) > 0
+			l.Sniff.First = l.Sniff.First || route.AsksFirst()
 		}
 		l.Sniff.TLS = l.Sniff.TLS || (l.TLS != nil || l.StartTLS.Protocol != "") && !l.Datagrams
 		if l.StartTLS.Protocol == spec.PostgreSQL && l.TLS != nil && !r.isSet(&l.TLS.ALPN) {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -54,11 +55,12 @@ var amplificationType = func() typ[spec.Amplification] {
 	})
 }()
 
-var routeKeys = keysOf("route",
+var routeKeys = keysOf("route", slices.Concat([]key[spec.Route]{
 	field("name", nameType, "", "The route's name in logs and metrics. A reload recognizes the route by it. Default: the value of to, if that is one group.", func(r *spec.Route) *string { return &r.Name }),
 	field("from", nonEmptyList(network), "", "Client addresses that match. If a route has several conditions, all of them must hold.", func(r *spec.Route) *[]spec.Network { return &r.From }),
 	field("sni", nonEmptyList(serverName), "", "Server names of a ClientHello, of TLS or on UDP of QUIC, that match. A leading *. matches one or more labels.", func(r *spec.Route) *[]string { return &r.SNI }),
 	field("alpn", nonEmptyList(text("protocol", 255)), "", "Protocols of TLS (ALPN). The route matches a client whose ClientHello offers one of them; where TLS ends at the listener, one with whom the listener has agreed on one of them.", func(r *spec.Route) *[]string { return &r.ALPN }),
+}, firstKeys, []key[spec.Route]{
 	field("client-names", nonEmptyList(clientName), "", "With tls.clients of the listener: names in a client's certificate that match if it has one of them: a URI such as a SPIFFE ID, a DNS name or common name, an address of mail. A leading *. matches one or more labels of a DNS name, /* at the end of a URI whatever follows.", func(r *spec.Route) *[]string { return &r.ClientNames }),
 	field("tls", choice(func(word string) bool { return word == "pass" }, "terminate", "pass").shown(routeTLSWord), "", "pass: TLS passes through untouched, although the listener terminates it. terminate: it does not, which is the default where the listener has tls.", func(r *spec.Route) *bool { return &r.PassTLS }),
 	required(field("to", partsType, "", "Where clients go: a group's name, or the URL of a single upstream, or a list of parts that share the clients by weight.", func(r *spec.Route) *[]spec.Part { return &r.To })),
@@ -66,11 +68,11 @@ var routeKeys = keysOf("route",
 	section("removed", removedKeys, "What happens to open flows when a reload removes the route or their member. Default: the listener's.", func(r *spec.Route) *spec.LiveFlows { return &r.Removed }),
 	section("timeouts", timeoutKeys, "Timeouts of the route's flows. Default: the listener's.", func(r *spec.Route) *spec.Timeouts { return &r.Timeouts }),
 	field("bandwidth", bandwidth, "", "Maximum bandwidth of one flow in each direction. Default: the listener's.", func(r *spec.Route) *int64 { return &r.Bandwidth }),
-)
+})...)
 
 var sniffKeys = keysOf("sniff",
-	field("max", size(512, 1<<20), "64KiB", "Maximum size of a PROXY header and a ClientHello together, or of the datagrams of a QUIC client until its ClientHello is complete.", func(s *spec.Sniff) *int { return &s.Max }),
-	field("timeout", duration(time.Millisecond, ""), "5s", "How long a client may take to send them.", func(s *spec.Sniff) *time.Duration { return &s.Timeout }),
+	field("max", size(512, 1<<20), "64KiB", "Maximum size of a PROXY header and of what else is read before a client is routed (a ClientHello, the first lines of HTTP) together, or of the datagrams of a QUIC client until its ClientHello is complete.", func(s *spec.Sniff) *int { return &s.Max }),
+	field("timeout", duration(time.Millisecond, ""), "5s", "How long a client may take to send them. What its first bytes may still become then counts as not so.", func(s *spec.Sniff) *time.Duration { return &s.Timeout }),
 )
 
 // downKey and upKey are of groups and defaults.

@@ -133,6 +133,7 @@ func (r *reader) checkTLS(l *listener) {
 	}
 	for _, route := range l.Routes {
 		r.checkTLSRoute(l, route)
+		r.checkFirst(l, route)
 	}
 	if l.TLS == nil {
 		return

@@ -52,6 +52,7 @@ func printFlow(w io.Writer, f *api.FlowDetail, width int) {
 		{"client", f.Client.String()},
 		{"proxy", peer},
 		{"local", f.Local.String()},
+		{"protocol", f.Protocol},
 		{"server name", strings.TrimSpace(names)},
 		{"client's TLS", tlsLine(f.ClientTLS)},
 		{"certificate", identityLine(f.Identity)},

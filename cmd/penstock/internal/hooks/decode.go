@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock/penstock/clienthello"
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
+	"github.com/penstock/penstock/cmd/penstock/internal/firstbytes"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/starttls"
@@ -81,6 +82,13 @@ func (e *encodedFlow) decode(dec *hold.Decoder, p *State) (err error) {
 		if p.start = start(min(dec.Uint(), uint64(startClear)+1)); p.start > startClear {
 			return hold.ErrEncoding
 		}
+	}
+	if e.flags&encodedProtocol != 0 {
+		known := clientTLS{first: firstbytes.Given(dec.String(), "", nil, 0)}
+		if hello := p.hello.Load(); hello != nil {
+			known.Hello = hello.Hello
+		}
+		p.hello.Store(&known)
 	}
 	p.connected = e.flags&encodedConnected != 0
 	return dec.Err()

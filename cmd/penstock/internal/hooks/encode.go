@@ -25,6 +25,7 @@ const (
 	encodedRemoved               // what happens to flows of a route that a reload removes
 	encodedNames                 // the names of the series, if they are others than those of the flow
 	encodedStart                 // how a client of a listener with starttls has begun
+	encodedProtocol              // what the client speaks by its first bytes
 )
 
 // maxEncodedALPN bounds the protocols that are encoded: a ClientHello may have more than fits.
@@ -40,7 +41,10 @@ func (h *Hooks) encode(f *relay.Flow, e *hold.Encoder) {
 // encode is the inverse of encodedFlow.decode. upstream is that of the flow; nil: it has none.
 func (p *State) encode(e *hold.Encoder, upstream *relay.Addr) {
 	// A few bytes more take twice the memory: most flows have only what fits into their record.
-	hello, header, series := p.hello.Load(), p.header, p.series.Load()
+	hello, header, series, protocol := p.hello.Load(), p.header, p.series.Load(), p.Protocol()
+	if hello != nil && hello.ServerName == "" && len(hello.SupportedProtos) == 0 {
+		hello = nil
+	}
 	if p.connected {
 		header = nil // its work is done
 	}
@@ -63,6 +67,7 @@ func (p *State) encode(e *hold.Encoder, upstream *relay.Addr) {
 	set(encodedRemoved, target != nil)
 	set(encodedNames, series != nil && series.Key() != n.key())
 	set(encodedStart, p.start != startNone)
+	set(encodedProtocol, protocol != "")
 	e.Uint(flags)
 	source, admission := p.admission.State()
 	e.Uint(source)
@@ -105,6 +110,9 @@ func (p *State) encode(e *hold.Encoder, upstream *relay.Addr) {
 	}
 	if p.start != startNone {
 		e.Uint(uint64(p.start))
+	}
+	if protocol != "" {
+		e.String(protocol)
 	}
 }
 

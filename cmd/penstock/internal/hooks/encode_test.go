@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/clienthello"
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
+	"github.com/penstock/penstock/cmd/penstock/internal/firstbytes"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
@@ -82,7 +83,9 @@ func TestFlowEncoded(t *testing.T) {
 			if p.start = s; all {
 				target(p)
 				p.local, p.header, p.reason = &local, header, spec.ReasonStartTLS
-				p.hello.Store(&clientTLS{Hello: clienthello.Hello{ServerName: "hello.test", SupportedProtos: []string{"h2", "postgresql"}}})
+				p.hello.Store(&clientTLS{
+					Hello: clienthello.Hello{ServerName: "hello.test", SupportedProtos: []string{"h2", "postgresql"}}, first: firstbytes.Given("tls", "", nil, 0),
+				})
 				p.series.Store(account.NewCounters().Series(account.Key{Listener: "l", Route: "r", Group: "g", Member: "m"}))
 				p.admission = gate.Restore(7, 3)
 			}
@@ -104,6 +107,8 @@ func TestFlowEncoded(t *testing.T) {
 			}
 			if h := q.hello.Load(); h == nil || h.ServerName != "hello.test" || !slices.Equal(h.SupportedProtos, []string{"h2", "postgresql"}) {
 				t.Errorf("hello %+v", h)
+			} else if h.first.Protocol() != "tls" {
+				t.Errorf("protocol %q", h.first.Protocol())
 			}
 		}
 	}

@@ -83,9 +83,13 @@ func (h *Hooks) admit(f *relay.Flow) relay.Cause {
 			return relay.CauseRefused
 		}
 	}
-	if p.admission.ExpectsProxy() && !s.Spec.Datagrams || s.needsHello(clientAddr(f)) {
+	if p.admission.ExpectsProxy() && !s.Spec.Datagrams || s.needsFirst(clientAddr(f)) {
 		p.moveTo(s.sniffSeries, account.Volume{}, account.Volume{})
-		f.StartSniff(s.Spec.Sniff.Max, s.Spec.Sniff.Timeout)
+		patience := s.Spec.Sniff.Timeout
+		if !p.admission.ExpectsProxy() {
+			patience = p.firstWait()
+		}
+		f.StartSniff(s.Spec.Sniff.Max, patience)
 		return relay.CauseNone
 	}
 	if !h.route(f, p) {
@@ -95,7 +99,7 @@ func (h *Hooks) admit(f *relay.Flow) relay.Cause {
 }
 
 // sniff is the hook for the first bytes of a client: a PROXY header, if one is due, and then a
-// ClientHello, if the route depends on it. A client that sends nothing in time, or no TLS, has no
+// ClientHello, or what else the route depends on. A client that sends nothing in time, or no TLS, has no
 // name. Of datagrams it is the ClientHello of QUIC.
 func (h *Hooks) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay.SniffNext) {
 	p := stateOf(f)
@@ -122,7 +126,10 @@ func (h *Hooks) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay.
 		if p.reason = p.plan.Gate.Identify(&p.admission, clientAddr(f), time.Now()); p.reason != spec.ReasonNone {
 			return n, relay.SniffRefuse
 		}
-		if p.plan.needsHello(clientAddr(f)) && (n < len(b) || !last || !p.agreed()) {
+		if p.plan.needsFirst(clientAddr(f)) && (n < len(b) || !last || !p.agreed()) {
+			if p.plan.Spec.Sniff.First {
+				f.StartSniff(p.plan.Spec.Sniff.Max, p.firstWait())
+			}
 			return n, relay.SniffMore
 		}
 		return n, h.routed(f, p)
@@ -133,14 +140,14 @@ func (h *Hooks) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay.
 	return h.hello(f, p, b, last)
 }
 
-// hello is the part of the hook sniff that reads a ClientHello.
+// hello is the part of the hook sniff that reads a ClientHello, and what else the route depends on.
 func (h *Hooks) hello(f *relay.Flow, p *State, b []byte, last bool) (take int, next relay.SniffNext) {
 	hello, err := clienthello.Parse(b)
-	if err == clienthello.ErrIncomplete && !last {
-		return 0, relay.SniffMore
-	}
 	if err == nil {
-		p.hello.Store(&clientTLS{Hello: hello})
+		p.hello.Store(&clientTLS{Hello: hello, first: p.clientTLS().first, silences: p.clientTLS().silences})
+	}
+	if h.waits(f, p, b, last, err == clienthello.ErrIncomplete) {
+		return 0, relay.SniffMore
 	}
 	if err != clienthello.ErrIncomplete && p.plan.Certs != nil && h.terminates(f, p) {
 		if inHTTP(b) {
@@ -162,7 +169,7 @@ func (h *Hooks) hello(f *relay.Flow, p *State, b []byte, last bool) (take int, n
 	if next == relay.SniffRefuse && p.plan.Certs != nil && inHTTP(b) {
 		f.Reply(useTLS)
 	}
-	if err == clienthello.ErrIncomplete && p.reason == spec.ReasonNoRoute {
+	if last && err == clienthello.ErrIncomplete && p.reason == spec.ReasonNoRoute {
 		p.reason = cutShort(f, p, b, spec.ReasonSniffTimeout)
 	}
 	return 0, next
@@ -270,7 +277,7 @@ func (s *Plan) mayTake(p *State, r *spec.Route) bool {
 func (h *Hooks) describeClient(f *relay.Flow, p *State) route.Meta {
 	m := route.Meta{Client: clientAddr(f), Secured: p.start.inClear()} // no route that passes TLS, and no client's names
 	if h := p.hello.Load(); h != nil {
-		m.SNI, m.ALPN, m.Protocol, m.Secured = h.ServerName, h.SupportedProtos, h.protocol, h.terminated
+		m.SNI, m.ALPN, m.Protocol, m.Secured, m.First = h.ServerName, h.SupportedProtos, h.protocol, h.terminated, h.first
 		if h.identity != nil {
 			m.Names = h.identity.Matches
 		}
@@ -429,6 +436,7 @@ func (h *Hooks) done(r *relay.Record) {
 	e := account.Entry{
 		Record: *r, ListenerName: n.Listener, Route: n.Route, Group: n.Group, Member: n.Member,
 		Reason: p.reason, Datagrams: p.plan.Spec.Datagrams, StartTLS: p.start.String(),
+		Protocol: p.Protocol(),
 	}
 	switch {
 	case e.Err != nil:

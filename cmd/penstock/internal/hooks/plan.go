@@ -52,16 +52,16 @@ func (w *Target) In(r *spec.Route) bool { return w.To == nil || r.LeadsTo(w.To.N
 // RouteNamed returns the route with a name; nil: there is none.
 func (s *Plan) RouteNamed(name string) *spec.Route { return s.routesByName[name] }
 
-// needsHello reports whether a client's ClientHello must be read before it is routed.
-func (s *Plan) needsHello(from netip.Addr) bool {
-	return s.Certs != nil || s.Spec.StartTLS.Protocol != "" || s.Spec.Sniff.TLS && s.routes.Needs(from)
+// needsFirst reports whether a client's first bytes must be read before it is routed.
+func (s *Plan) needsFirst(from netip.Addr) bool {
+	return s.Certs != nil || s.Spec.StartTLS.Protocol != "" || (s.Spec.Sniff.TLS || s.Spec.Sniff.First) && s.routes.Needs(from)
 }
 
 // NewPlan returns the plan of a listener whose groups are in set, and whose lists are in all.
 func NewPlan(l *spec.Listener, gate *admit.Controller, set *upstream.Set, clients *certs.Clients, counters *account.Counters, all *lists.Table) *Plan {
 	s := &Plan{Spec: l, Gate: gate, routes: route.New(l, all), choices: map[*spec.Route]*choice{}, routesByName: map[string]*spec.Route{}}
 	s.starts = starttls.ByName(l.StartTLS.Protocol)
-	if l.Sniff.TLS || l.TLS != nil || l.StartTLS.Protocol != "" || len(l.ProxyFrom) > 0 {
+	if l.Sniff.TLS || l.Sniff.First || l.TLS != nil || l.StartTLS.Protocol != "" || len(l.ProxyFrom) > 0 {
 		s.sniffSeries = counters.Series(account.Key{Listener: l.Name})
 	}
 	for _, r := range l.AllRoutes() {

@@ -9,6 +9,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
+	"github.com/penstock/penstock/cmd/penstock/internal/firstbytes"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/quichello"
@@ -66,10 +67,12 @@ func (s start) allowed(on *spec.StartTLS) bool {
 	return true
 }
 
-// clientTLS is what is known of a client's TLS. It does not change, but for what it is admitted as, and while the
-// ClientHello of a QUIC client is assembled.
+// clientTLS is what is known of a client's TLS, and of its first bytes. It does not change, but for what it is admitted as, and while
+// its first bytes are read.
 type clientTLS struct {
 	clienthello.Hello
+	first      *firstbytes.Seen     // what else is known of its first bytes; nil: they are not looked at. It belongs to the flow's loop until the flow has a target
+	silences   uint8                // how many of the plan's silences are over
 	quic       *quichello.Assembler // until the ClientHello is complete; it belongs to the flow's loop
 	terminated bool
 	identity   *certs.Identity // nil: it has no certificate that was verified
@@ -82,7 +85,7 @@ type clientTLS struct {
 func newClientTLS(hello *clientTLS, state *tls.ConnectionState) *clientTLS {
 	t := &clientTLS{terminated: true, identity: certs.IdentityOf(state), protocol: state.NegotiatedProtocol}
 	if hello != nil {
-		t.Hello = hello.Hello
+		t.Hello, t.first = hello.Hello, hello.first
 	}
 	t.proxied = &admit.TLS{Version: state.Version, CipherSuite: state.CipherSuite, Resumed: state.DidResume}
 	if id := t.identity; id != nil {

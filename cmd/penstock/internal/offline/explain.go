@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/firstbytes"
 	"github.com/penstock/penstock/cmd/penstock/internal/lists"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/rules"
@@ -27,15 +29,19 @@ import (
 
 // Explain is the command explain.
 type Explain struct {
-	Config   []string   `short:"c" sep:"none" placeholder:"FILE" help:"The configuration: a file, a folder, or - for standard input. Several are layers: each one changes those before it (default: /etc/penstock/penstock.yaml)."`
-	Listener string     `required:"" placeholder:"NAME" help:"The listener that the client connects to."`
-	From     netip.Addr `placeholder:"ADDRESS" help:"The client's address; none for a Unix client."`
-	Port     uint16     `placeholder:"PORT" help:"The port that the client connects to, of a listener with a range of ports."`
-	SNI      string     `name:"sni" placeholder:"NAME" help:"The server name in the client's ClientHello."`
-	ALPN     []string   `name:"alpn" placeholder:"PROTOCOL" help:"The protocols that its ClientHello offers, separated by commas."`
-	Names    []string   `name:"client-name" sep:"none" placeholder:"NAME" help:"A name in the client's certificate: a URI, a DNS name, an address of mail or a common name. May be given several times."`
-	Lookup   bool       `help:"Look up the names of members in DNS."`
-	JSON     bool       `name:"json" help:"Print JSON."`
+	Config   []string      `short:"c" sep:"none" placeholder:"FILE" help:"The configuration: a file, a folder, or - for standard input. Several are layers: each one changes those before it (default: /etc/penstock/penstock.yaml)."`
+	Listener string        `required:"" placeholder:"NAME" help:"The listener that the client connects to."`
+	From     netip.Addr    `placeholder:"ADDRESS" help:"The client's address; none for a Unix client."`
+	Port     uint16        `placeholder:"PORT" help:"The port that the client connects to, of a listener with a range of ports."`
+	SNI      string        `name:"sni" placeholder:"NAME" help:"The server name in the client's ClientHello."`
+	ALPN     []string      `name:"alpn" placeholder:"PROTOCOL" help:"The protocols that its ClientHello offers, separated by commas."`
+	Protocol string        `placeholder:"PROTOCOL" help:"What the client speaks by its first bytes: tls, ssh, http or another word of protocol in a route."`
+	Host     string        `placeholder:"NAME" help:"The host that it asks for by HTTP."`
+	Prefix   string        `placeholder:"BYTES" help:"Its first bytes, from which the protocol and the host follow: a string, or hex: and digits."`
+	Silence  time.Duration `placeholder:"TIME" help:"How long it has sent nothing."`
+	Names    []string      `name:"client-name" sep:"none" placeholder:"NAME" help:"A name in the client's certificate: a URI, a DNS name, an address of mail or a common name. May be given several times."`
+	Lookup   bool          `help:"Look up the names of members in DNS."`
+	JSON     bool          `name:"json" help:"Print JSON."`
 }
 
 // Help returns the text that penstock explain --help prints below the flags.
@@ -77,6 +83,10 @@ func (c *Explain) Run(call Call) int {
 		lookup = lookUpMember
 	}
 	m := route.Meta{Client: spec.CanonicalAddr(c.From), SNI: strings.ToLower(strings.TrimSuffix(c.SNI, ".")), ALPN: c.ALPN}
+	if m.First, err = c.firstBytes(); err != nil {
+		fmt.Fprintln(stderr, "penstock:", err)
+		return cli.ExitUsage
+	}
 	if len(c.Names) > 0 {
 		m.Names = certs.IdentityNamed(c.Names...).Matches
 	}
@@ -106,6 +116,26 @@ func (c *Explain) Run(call Call) int {
 		return cli.ExitFailed
 	}
 	return cli.ExitOK
+}
+
+// firstBytes returns what the flags say of the client's first bytes. One that has a server name, or offers protocols, speaks TLS.
+func (c *Explain) firstBytes() (*firstbytes.Seen, error) {
+	protocol := c.Protocol
+	if _, ok := firstbytes.ByName(protocol); !ok && protocol != "" {
+		return nil, fmt.Errorf("--protocol: unknown protocol %q; allowed: %s", protocol, strings.Join(spec.Protocols, ", "))
+	}
+	if protocol == "" && (c.SNI != "" || len(c.ALPN) > 0) {
+		protocol = firstbytes.TLS.String()
+	}
+	prefix := []byte(c.Prefix)
+	if digits, ok := strings.CutPrefix(c.Prefix, "hex:"); ok {
+		b, err := hex.DecodeString(digits)
+		if err != nil {
+			return nil, fmt.Errorf("--prefix: %s does not consist of pairs of hexadecimal digits", digits)
+		}
+		prefix = b
+	}
+	return firstbytes.Given(protocol, strings.ToLower(strings.TrimSuffix(c.Host, ".")), prefix, c.Silence), nil
 }
 
 // explain explains what becomes of a client at a port of a listener; 0 is any of its ports.
@@ -290,6 +320,16 @@ func (e *explanation) addSource(l *spec.Listener, m route.Meta) {
 	if t := l.StartTLS; t.Protocol != "" {
 		clear := map[string]string{"refuse": "is refused", "cancel": "is refused, but for requests to cancel", "allow": "goes on without a server name"}[t.Clear]
 		e.addStep("starttls: %s: the client asks for TLS, and gets a yes, or begins it at once; what is in the clear %s", t.Protocol, clear)
+	}
+	if l.Sniff.First {
+		switch protocol := m.First.Protocol(); {
+		case m.First.Host() != "":
+			e.addStep("first bytes: %s, for the host %s", protocol, m.First.Host())
+		case protocol != "":
+			e.addStep("first bytes: of %s", protocol)
+		default:
+			e.addStep("first bytes: of no known protocol; what they may still become after %v counts as not so", l.Sniff.Timeout)
+		}
 	}
 	if l.Sniff.TLS {
 		switch {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/firstbytes"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
@@ -71,7 +72,7 @@ func (t *Table) matches(r *spec.Route, m Meta) (why string, ok bool) {
 		yes = append(yes, fmt.Sprintf("%v is in %s", m.Client, in))
 	}
 	if len(r.SNI) > 0 {
-		i := slices.IndexFunc(r.SNI, func(pattern string) bool { return sniMatches(pattern, m.SNI) })
+		i := slices.IndexFunc(r.SNI, func(pattern string) bool { return nameMatches(pattern, m.SNI) })
 		switch {
 		case m.SNI == "":
 			return "the client sent no server name; the route requires " + list(r.SNI), false
@@ -98,6 +99,10 @@ func (t *Table) matches(r *spec.Route, m Meta) (why string, ok bool) {
 		}
 		yes = append(yes, fmt.Sprintf("the client offers %q", m.ALPN[i]))
 	}
+	why, ok = beginsAs(r, m.First, &yes)
+	if !ok {
+		return why, false
+	}
 	switch {
 	case m.Secured && r.PassTLS:
 		return "the route passes TLS through, and the client's TLS is terminated", false
@@ -115,8 +120,47 @@ func (t *Table) matches(r *spec.Route, m Meta) (why string, ok bool) {
 	return strings.Join(yes, ", "), true
 }
 
-// sniMatches reports whether a pattern of a route matches a client's server name.
-func sniMatches(pattern, name string) bool {
+// beginsAs explains the conditions on first bytes.
+func beginsAs(r *spec.Route, seen *firstbytes.Seen, yes *[]string) (why string, ok bool) {
+	holds := func(c firstbytes.Conditions) bool { return seen.Holds(&c) == firstbytes.Yes }
+	if len(r.Protocols) > 0 {
+		name := seen.Protocol()
+		switch {
+		case name == "":
+			return "the client speaks none of the known protocols; the route requires " + list(r.Protocols), false
+		case !slices.Contains(r.Protocols, name):
+			return "the client speaks " + name + "; the route requires " + list(r.Protocols), false
+		}
+		*yes = append(*yes, "the client speaks "+name)
+	}
+	if len(r.Prefixes) > 0 {
+		if !holds(firstbytes.Conditions{Prefixes: r.Prefixes}) {
+			return fmt.Sprintf("the client does not begin with %s", list(r.PrefixTexts())), false
+		}
+		*yes = append(*yes, fmt.Sprintf("the client begins with %s", list(r.PrefixTexts())))
+	}
+	if len(r.Hosts) > 0 {
+		host := seen.Host()
+		i := slices.IndexFunc(r.Hosts, func(pattern string) bool { return nameMatches(pattern, host) })
+		switch {
+		case host == "":
+			return "the client asks for no host by HTTP; the route requires " + list(r.Hosts), false
+		case i < 0:
+			return fmt.Sprintf("the host %q is not %s", host, list(r.Hosts)), false
+		}
+		*yes = append(*yes, fmt.Sprintf("the host %q is %s", host, r.Hosts[i]))
+	}
+	if r.Silence > 0 {
+		if !holds(firstbytes.Conditions{Silence: r.Silence}) {
+			return fmt.Sprintf("the client has not been silent for %v", r.Silence), false
+		}
+		*yes = append(*yes, fmt.Sprintf("the client has sent nothing for %v", r.Silence))
+	}
+	return "", true
+}
+
+// nameMatches reports whether a pattern of a route matches a client's server name or host.
+func nameMatches(pattern, name string) bool {
 	if base, ok := strings.CutPrefix(pattern, "*."); ok {
 		return strings.HasSuffix(name, "."+base)
 	}

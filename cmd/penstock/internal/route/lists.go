@@ -18,7 +18,7 @@ func (t *Table) addLists(i int32, r *spec.Route, all *lists.Table) {
 	if t.lists == nil {
 		t.lists = map[int32][]*lists.List{}
 	}
-	if t.lists[i] = of; len(r.SNI) == 0 {
+	if t.lists[i] = of; len(r.SNI)+len(r.Hosts) == 0 {
 		t.byList = append(t.byList, i)
 	}
 }

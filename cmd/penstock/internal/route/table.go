@@ -6,9 +6,11 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gaissmai/bart"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/firstbytes"
 	"github.com/penstock/penstock/cmd/penstock/internal/lists"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
@@ -26,26 +28,33 @@ type Meta struct {
 	// that, a condition on these names counts as met.
 	Secured bool
 	Names   func(patterns []string) bool // nil: it has none
+	First   *firstbytes.Seen             // nil: its first bytes were not looked at, and no condition on them holds
+	Halting bool                         // its ClientHello is not complete, and may still become so
 }
 
 // A Table finds the first route, in the file's order, whose conditions all hold.
 //
 // Each route is indexed by one of its conditions only: by its server names if it has any, or else
-// by its prefixes, or else by its protocols. So a client has few candidates, whose other
+// by its hosts, or else by its prefixes, or else by its protocols. So a client has few candidates, whose other
 // conditions are then checked. The lists hold indexes of routes in the file's order.
 type Table struct {
-	routes          []*spec.Route
-	byName          map[string][]int32 // exact names
-	wildcards       map[string][]int32 // by what follows "*."
-	longestWildcard int                // of the keys of wildcards, in bytes
-	bySource        bart.Table[sourceRoutes]
-	byALPN          map[string][]int32
-	unconditional   int32   // the first route without a condition; routes after it are never reached
-	needHello       []int32 // routes with names or protocols
-	byIdentity      []int32 // routes with a condition on the names of clients, and no other one
-	byList          []int32 // routes with lists in from, and without server names
-	all             *lists.Table
-	lists           map[int32][]*lists.List // of from, by route; nil: no route has any
+	routes        []*spec.Route
+	byName        nameIndex
+	byHost        nameIndex
+	bySource      bart.Table[sourceRoutes]
+	byALPN        map[string][]int32
+	unconditional int32   // the first route without a condition; routes after it are never reached
+	needHello     []int32 // routes with names or protocols
+	byIdentity    []int32 // routes with a condition on the names of clients, and no other one
+
+	first     []firstbytes.Conditions // of each route; nil: no route has any
+	byFirst   []int32                 // routes with conditions on first bytes, and none by which they could be looked up
+	needFirst [numKinds][]int32       // routes with conditions on first bytes, by what they wait for
+	silences  []time.Duration         // of the routes, each once, the shortest first
+
+	byList []int32 // routes with lists in from, and without server names and hosts
+	all    *lists.Table
+	lists  map[int32][]*lists.List // of from, by route; nil: no route has any
 
 	defaultRoute *spec.Route
 	secured      *Table // for clients whose TLS is terminated; nil: there are none
@@ -56,7 +65,7 @@ type Table struct {
 // sourceRoutes lists the routes that may match the clients of a prefix.
 type sourceRoutes struct {
 	all        []int32
-	withoutSNI []int32 // those of them without server names
+	withoutSNI []int32 // those of them without server names and hosts
 }
 
 // client is what is looked up for a Meta, once.
@@ -66,6 +75,37 @@ type client struct {
 	alpn     []string
 	protocol string
 	names    func(patterns []string) bool
+	first    *firstbytes.Seen
+	halting  bool
+}
+
+// What conditions on first bytes wait for.
+const (
+	kindProtocol = iota
+	kindPrefix
+	kindHost
+	kindSilence
+	numKinds
+)
+
+// nameIndex lists the routes of names.
+type nameIndex struct {
+	exact           map[string][]int32
+	wildcards       map[string][]int32 // by what follows "*."
+	longestWildcard int                // of the keys of wildcards, in bytes
+}
+
+func newNameIndex() nameIndex {
+	return nameIndex{exact: map[string][]int32{}, wildcards: map[string][]int32{}}
+}
+
+func (x *nameIndex) add(name string, i int32) {
+	if base, ok := strings.CutPrefix(name, "*."); ok {
+		x.wildcards[base] = appendOnce(x.wildcards[base], i)
+		x.longestWildcard = max(x.longestWildcard, len(base))
+	} else {
+		x.exact[name] = appendOnce(x.exact[name], i)
+	}
 }
 
 // noRoute is greater than any route's index.
@@ -85,13 +125,18 @@ func New(l *spec.Listener, all *lists.Table) *Table {
 func newTable(routes []*spec.Route, def *spec.Route, identities bool, all *lists.Table) *Table {
 	t := &Table{
 		routes: routes,
-		byName: map[string][]int32{}, wildcards: map[string][]int32{}, byALPN: map[string][]int32{},
+		byName: newNameIndex(), byHost: newNameIndex(), byALPN: map[string][]int32{},
 		unconditional: noRoute, defaultRoute: def, identities: identities, all: all,
+	}
+	if slices.ContainsFunc(routes, (*spec.Route).AsksFirst) {
+		t.first = make([]firstbytes.Conditions, len(routes))
 	}
 	for i, r := range routes {
 		t.add(int32(i), r)
 		t.addLists(int32(i), r, all)
 	}
+	slices.Sort(t.silences)
+	t.silences = slices.Compact(t.silences)
 	t.mergeSupernets()
 	return t
 }
@@ -106,21 +151,24 @@ func (t *Table) add(i int32, r *spec.Route) {
 		}
 		t.bySource.Modify(spec.CanonicalPrefix(p.Prefix), func(o sourceRoutes, _ bool) (sourceRoutes, bool) {
 			o.all = appendOnce(o.all, i)
-			if len(r.SNI) == 0 {
+			if len(r.SNI)+len(r.Hosts) == 0 {
 				o.withoutSNI = appendOnce(o.withoutSNI, i)
 			}
 			return o, false
 		})
 	}
+	if r.AsksFirst() {
+		t.addFirst(i, r)
+	}
 	for _, name := range r.SNI {
-		if base, ok := strings.CutPrefix(name, "*."); ok {
-			t.wildcards[base] = appendOnce(t.wildcards[base], i)
-			t.longestWildcard = max(t.longestWildcard, len(base))
-		} else {
-			t.byName[name] = appendOnce(t.byName[name], i)
+		t.byName.add(name, i)
+	}
+	if len(r.SNI) == 0 {
+		for _, name := range r.Hosts {
+			t.byHost.add(name, i)
 		}
 	}
-	if len(r.SNI) > 0 || len(r.From) > 0 {
+	if len(r.SNI)+len(r.Hosts)+len(r.From) > 0 {
 		return
 	}
 	for _, proto := range r.ALPN {
@@ -128,12 +176,30 @@ func (t *Table) add(i int32, r *spec.Route) {
 	}
 	switch {
 	case len(r.ALPN) > 0:
+	case r.AsksFirst():
+		t.byFirst = append(t.byFirst, i)
 	case t.identities && len(r.ClientNames) > 0:
 		t.byIdentity = append(t.byIdentity, i)
 	default:
 		t.unconditional = min(t.unconditional, i)
 	}
 }
+
+// addFirst adds a route's conditions on first bytes.
+func (t *Table) addFirst(i int32, r *spec.Route) {
+	t.first[i] = firstbytes.Conditions{Protocols: firstbytes.SetOf(r.Protocols), Prefixes: r.Prefixes, Host: len(r.Hosts) > 0, Silence: r.Silence}
+	for kind, has := range [numKinds]bool{kindProtocol: len(r.Protocols) > 0, kindPrefix: len(r.Prefixes) > 0, kindHost: len(r.Hosts) > 0, kindSilence: r.Silence > 0} {
+		if has {
+			t.needFirst[kind] = append(t.needFirst[kind], i)
+		}
+	}
+	if r.Silence > 0 {
+		t.silences = append(t.silences, r.Silence)
+	}
+}
+
+// Silences returns how long clients send nothing that have routes for that, each once, the shortest first.
+func (t *Table) Silences() []time.Duration { return t.silences }
 
 // appendOnce appends i unless it is the last element.
 func appendOnce(at []int32, i int32) []int32 {
@@ -171,19 +237,7 @@ func (t *Table) Find(m Meta) (*spec.Route, bool) {
 		t = t.secured
 	}
 	c := t.client(m)
-	best := t.firstMatch(t.byIdentity, t.byClient(&c), &c)
-	if m.SNI != "" {
-		best = t.firstMatch(t.byName[m.SNI], best, &c)
-		for rest := m.SNI; len(t.wildcards) > 0; {
-			i := strings.IndexByte(rest, '.')
-			if i < 0 {
-				break
-			}
-			if rest = rest[i+1:]; len(rest) <= t.longestWildcard {
-				best = t.firstMatch(t.wildcards[rest], best, &c)
-			}
-		}
-	}
+	best := t.best(m, &c)
 	if best == noRoute {
 		return t.defaultRoute, t.defaultRoute != nil
 	}
@@ -191,30 +245,92 @@ func (t *Table) Find(m Meta) (*spec.Route, bool) {
 	return t.routes[best], true
 }
 
-// Needs reports whether the route or the member of a client depends on its ClientHello: whether a
-// route with names or protocols that may match the client comes before the first that matches
-// anyway, or the route or a group there hashes the server name. If not, the daemon need not wait for a
-// ClientHello.
+// best returns the first route that matches, or noRoute.
+func (t *Table) best(m Meta, c *client) int32 {
+	best := t.firstMatch(t.byIdentity, t.byClient(c), c)
+	best = t.named(&t.byName, m.SNI, best, c)
+	return t.named(&t.byHost, m.First.Host(), best, c)
+}
+
+// named returns the first match before best among the routes of a name, or best.
+func (t *Table) named(x *nameIndex, name string, best int32, c *client) int32 {
+	if name == "" {
+		return best
+	}
+	best = t.firstMatch(x.exact[name], best, c)
+	for rest := name; len(x.wildcards) > 0; {
+		i := strings.IndexByte(rest, '.')
+		if i < 0 {
+			break
+		}
+		if rest = rest[i+1:]; len(rest) <= x.longestWildcard {
+			best = t.firstMatch(x.wildcards[rest], best, c)
+		}
+	}
+	return best
+}
+
+// Needs reports whether the route or the member of a client depends on its first bytes: whether a
+// route with conditions on them that may match the client comes before the first that matches
+// anyway, or the route or a group there hashes the server name. If not, the daemon need not wait for
+// them.
 func (t *Table) Needs(from netip.Addr) bool {
-	c := t.client(Meta{Client: from})
-	best := t.byClient(&c)
-	for _, i := range t.needHello {
+	m := Meta{Client: from, Halting: true}
+	if t.first != nil {
+		m.First = firstbytes.New()
+	}
+	return t.Pending(m)
+}
+
+// Pending reports whether the client's next bytes may change what Find returns. A route for clients that send nothing is certain as soon
+// as it matches.
+func (t *Table) Pending(m Meta) bool {
+	if m.Secured && t.secured != nil {
+		t = t.secured
+	}
+	c := t.client(m)
+	best := t.best(m, &c)
+	r := t.defaultRoute
+	if best != noRoute {
+		if r = t.routes[best]; r.Silence > 0 {
+			return false
+		}
+	}
+	if m.Halting && (r != nil && r.NeedsSNI() || t.mayMatch(t.needHello, best, &c)) {
+		return true
+	}
+	if t.first == nil {
+		return false
+	}
+	protocol, host := m.First.Pending()
+	return protocol && t.mayMatch(t.needFirst[kindProtocol], best, &c) || host && t.mayMatch(t.needFirst[kindHost], best, &c) ||
+		t.mayMatch(t.needFirst[kindPrefix], best, &c) || t.mayMatch(t.needFirst[kindSilence], best, &c)
+}
+
+// mayMatch reports whether a route of a list before best may match once more of the client's bytes are known.
+func (t *Table) mayMatch(at []int32, best int32, c *client) bool {
+	for _, i := range at {
 		if i >= best {
 			break
 		}
-		if t.sourceMatches(i, &c) {
+		if t.sourceMatches(i, c) && (t.first == nil || t.mayBegin(i, c)) && (c.halting || t.routes[i].SNI == nil && t.alpnMatches(i, c)) {
 			return true
 		}
 	}
-	r := t.defaultRoute
-	if best != noRoute {
-		r = t.routes[best]
+	return false
+}
+
+// mayBegin reports whether the first bytes may be those of a route, among them the host that is known.
+func (t *Table) mayBegin(i int32, c *client) bool {
+	if c.first.Holds(&t.first[i]) == firstbytes.No {
+		return false
 	}
-	return r != nil && r.NeedsSNI()
+	r, host := t.routes[i], c.first.Host()
+	return len(r.Hosts) == 0 || host == "" || slices.ContainsFunc(r.Hosts, func(pattern string) bool { return nameMatches(pattern, host) })
 }
 
 func (t *Table) client(m Meta) client {
-	c := client{alpn: m.ALPN, protocol: m.Protocol, names: m.Names}
+	c := client{alpn: m.ALPN, protocol: m.Protocol, names: m.Names, first: m.First, halting: m.Halting}
 	if m.Client.IsValid() {
 		c.address = spec.CanonicalAddr(m.Client)
 		c.sourceRoutes, _ = t.bySource.Lookup(c.address)
@@ -226,6 +342,9 @@ func (t *Table) client(m Meta) client {
 func (t *Table) byClient(c *client) int32 {
 	best := t.firstMatch(c.withoutSNI, t.unconditional, c)
 	best = t.firstMatch(t.byList, best, c)
+	if len(t.byFirst) > 0 {
+		best = t.firstMatch(t.byFirst, best, c)
+	}
 	for _, proto := range c.alpn {
 		best = t.firstMatch(t.byALPN[proto], best, c)
 	}
@@ -241,7 +360,7 @@ func (t *Table) firstMatch(at []int32, best int32, c *client) int32 {
 		if i >= best {
 			break
 		}
-		if t.sourceMatches(i, c) && t.alpnMatches(i, c) && t.namesMatch(i, c) {
+		if t.sourceMatches(i, c) && t.alpnMatches(i, c) && t.namesMatch(i, c) && t.beginMatches(i, c) {
 			return i
 		}
 	}
@@ -271,6 +390,14 @@ func (t *Table) alpnMatches(i int32, c *client) bool {
 
 // byAgreement reports whether the protocols of a route are those that ALPN has chosen, and not those that a client offers.
 func (t *Table) byAgreement(r *spec.Route) bool { return t.terminates && !r.PassTLS }
+
+// beginMatches reports whether the client's first bytes are certainly those of the route, and its host, if the route was not found by it.
+func (t *Table) beginMatches(i int32, c *client) bool {
+	if t.first == nil || t.first[i].Empty() {
+		return true
+	}
+	return c.first.Holds(&t.first[i]) == firstbytes.Yes
+}
 
 // namesMatch reports whether the names of the client's certificate are those of the route.
 func (t *Table) namesMatch(i int32, c *client) bool {

@@ -408,7 +408,7 @@ func BenchmarkFind(b *testing.B) {
 func naiveFast(l *spec.Listener, m Meta) *spec.Route {
 	for _, r := range l.Routes {
 		if (len(r.From) == 0 || slices.ContainsFunc(r.From, func(p spec.Network) bool { return p.Contains(m.Client) })) &&
-			(len(r.SNI) == 0 || slices.ContainsFunc(r.SNI, func(s string) bool { return sniMatches(s, m.SNI) })) &&
+			(len(r.SNI) == 0 || slices.ContainsFunc(r.SNI, func(s string) bool { return nameMatches(s, m.SNI) })) &&
 			(len(r.ALPN) == 0 || slices.ContainsFunc(m.ALPN, func(s string) bool { return slices.Contains(r.ALPN, s) })) {
 			return r
 		}

@@ -187,6 +187,7 @@ func (l *Listener) AllRoutes() []*Route {
 // Sniff limits what is read from a client before it is routed: a PROXY header, a ClientHello.
 type Sniff struct {
 	TLS     bool // some route depends on a server name or ALPN
+	First   bool // some route depends on other first bytes
 	Max     int  // bytes
 	Timeout time.Duration
 }
@@ -241,13 +242,32 @@ type Route struct {
 	// ClientNames are names in a client's certificate, of which one suffices: those with "://" are URIs, those with "@" addresses
 	// of mail, others DNS names or the common name. A leading "*." matches one or more labels, a "/*" at the end whatever follows.
 	ClientNames []string
-	PassTLS     bool // leave TLS to the upstream, where the listener terminates it
-	To          []Part
-	SplitBy     string // what chooses one of several parts: SplitRandom or empty, or what is hashed: source, sni, or tlv:0xNN (see HashTLV)
-	Removed     LiveFlows
+	// What the client's first bytes must be, before any TLS ends here.
+	Protocols []string      // one of Protocols suffices
+	Prefixes  [][]byte      // one of them suffices
+	Hosts     []string      // as SNI, of a request of HTTP/1
+	Silence   time.Duration // the client sends nothing for this long; 0: no condition
+
+	PassTLS bool // leave TLS to the upstream, where the listener terminates it
+	To      []Part
+	SplitBy string // what chooses one of several parts: SplitRandom or empty, or what is hashed: source, sni, or tlv:0xNN (see HashTLV)
+	Removed LiveFlows
 	// Timeouts of the route's flows: the listener's, overridden by the route's own.
 	Timeouts  Timeouts
 	Bandwidth int64 // bytes per second, of a flow, in each direction; 0: no limit
+}
+
+// AsksFirst reports whether the route has conditions on the client's first bytes besides those of TLS.
+func (r *Route) AsksFirst() bool {
+	return len(r.Protocols)+len(r.Prefixes)+len(r.Hosts) > 0 || r.Silence > 0
+}
+
+// PrefixTexts returns the prefixes as quoted strings of Go.
+func (r *Route) PrefixTexts() (all []string) {
+	for _, p := range r.Prefixes {
+		all = append(all, strconv.Quote(string(p)))
+	}
+	return all
 }
 
 // LiveFlows says what happens to open flows on an occasion: their route or member is no longer in the configuration, their member goes down, or
@@ -474,3 +494,16 @@ type TLV struct {
 	Type  uint8
 	Value []byte
 }
+
+// Protocols are the names of those that a route can ask for: clients say by their first bytes which one they speak. Package firstbytes
+// reads them.
+var Protocols = []string{ProtocolTLS, "ssh", ProtocolHTTP, "http2", "postgres", "rdp", "mqtt", "amqp", "socks5", "xmpp", "openvpn"}
+
+// Some of Protocols.
+const (
+	ProtocolTLS  = "tls"
+	ProtocolHTTP = "http"
+)
+
+// MaxPrefix is the most bytes that one of Route.Prefixes may have.
+const MaxPrefix = 256

@@ -10,7 +10,7 @@ import (
 // firstWait returns how long the engine waits for the client's first bytes, or for more of them, before it asks again: until the next
 // silence for which there is a route, and then as long as the listener says.
 func (p *State) firstWait() time.Duration {
-	all, over, waited := p.plan.routes.Silences(), int(p.clientTLS().silences), time.Duration(0)
+	all, over, waited := p.plan.routes.Silences(), p.clientTLS().silences, time.Duration(0)
 	if over > 0 {
 		waited = all[over-1]
 	}
@@ -38,7 +38,7 @@ func (h *Hooks) waits(f *relay.Flow, p *State, b []byte, last, incomplete bool) 
 	seen := known.first
 	seen.Add(b, false)
 	incomplete = incomplete && seen.May(firstbytes.TLS)
-	if all := p.plan.routes.Silences(); last && !f.ClientEnded() && len(b) < sniff.Max && int(known.silences) < len(all) {
+	if all := p.plan.routes.Silences(); last && !f.ClientEnded() && len(b) < sniff.Max && known.silences < len(all) {
 		silence := all[known.silences]
 		known.silences++
 		seen.Wait(silence)

@@ -72,7 +72,7 @@ func (s start) allowed(on *spec.StartTLS) bool {
 type clientTLS struct {
 	clienthello.Hello
 	first      *firstbytes.Seen     // what else is known of its first bytes; nil: they are not looked at. It belongs to the flow's loop until the flow has a target
-	silences   uint8                // how many of the plan's silences are over
+	silences   int                  // how many of the plan's silences are over
 	quic       *quichello.Assembler // until the ClientHello is complete; it belongs to the flow's loop
 	terminated bool
 	identity   *certs.Identity // nil: it has no certificate that was verified

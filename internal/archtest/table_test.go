@@ -197,6 +197,7 @@ var table = []rule{
 		"cmd/penstock/internal/xds":    "what the daemon does with a control plane",
 	}},
 	{pkg: "cmd/penstock/internal/app", code: edges{
+		"cmd/penstock/internal/saved":        "bans, on disk for the next start",
 		"cmd/penstock/internal/lists":        assembled,
 		"datapath":                           public,
 		"relay/hold":                         public,
@@ -332,6 +333,7 @@ var table = []rule{
 		"relay/stats":                    public,
 	}},
 	{pkg: "cmd/penstock/internal/keeping", code: edges{
+		"cmd/penstock/internal/lists":        "bans, as the next worker gets them",
 		"relay":                              public,
 		"relay/stats":                        public,
 		"cmd/penstock/internal/spec":         shared,
@@ -479,6 +481,7 @@ var table = []rule{
 		"cmd/penstock/internal/upstream": "it has the interface of sources of members, and what a member is",
 	}},
 	{pkg: "cmd/penstock/internal/fleet", code: edges{
+		"cmd/penstock/internal/lists":  "bans that all relays have",
 		"cmd/penstock/internal/spec":   shared,
 		"cmd/penstock/internal/etcd":   "a fleet is kept there",
 		"cmd/penstock/internal/remote": clients,

@@ -22,11 +22,12 @@ type state struct {
 	listeners []api.Listener
 	groups    []api.Group
 	lists     []api.List
+	bans      api.Bans
 }
 
 func readState(source Source) *state {
 	o := snapshotOf(source)
-	s := &state{Status: o.Status(), Counters: o.Counters(), listeners: o.Listeners(), groups: o.Groups(), lists: source.Lists().Lists}
+	s := &state{Status: o.Status(), Counters: o.Counters(), listeners: o.Listeners(), groups: o.Groups(), lists: source.Lists().Lists, bans: source.Bans()}
 	s.total = s.Engine.Total()
 	return s
 }
@@ -212,6 +213,10 @@ var metricSets = []anySet{
 		gauge("penstock_list_failing", "1 while the list cannot be loaded; what was loaded before stays.", func(l *api.List) float64 { return boolValue(l.Error != "") }),
 		counter("penstock_list_failures_total", "Attempts to load the list that failed.", func(l *api.List) float64 { return float64(l.Failures) }),
 		counter("penstock_list_hits_total", "Clients that were looked up in the list and found.", func(l *api.List) float64 { return float64(l.Hits) }),
+	}},
+	&metricSet[api.Bans]{each: func(s *state, yield func(*api.Bans, labelValues)) { yield(&s.bans, labelValues{}) }, metrics: []metric[api.Bans]{
+		gauge("penstock_bans", "Networks that operators have banned.", func(b *api.Bans) float64 { return float64(len(b.Bans)) }),
+		counter("penstock_ban_hits_total", "Clients that were refused because they are banned.", func(b *api.Bans) float64 { return float64(b.Hits) }),
 	}},
 	&metricSet[api.PathCount]{labels: []string{"path", "why"}, each: func(s *state, yield func(*api.PathCount, labelValues)) {
 		for i := range s.Paths {

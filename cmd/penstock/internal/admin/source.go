@@ -57,6 +57,12 @@ type Source interface {
 	RemoveMember(group, member string) ([]api.Member, error)
 	// Lists returns the lists of networks, in the order of the file.
 	Lists() api.Lists
+	// Bans returns the bans that hold.
+	Bans() api.Bans
+	// Ban bans a network, of which everything except for the network has been checked, and Unban lifts its ban. A network that is not
+	// banned is api.NotFound.
+	Ban(ctx context.Context, n api.NewBan) (api.Ban, error)
+	Unban(ctx context.Context, network string) (api.Ban, error)
 	// SetSplit changes the weights of the parts of a route, and returns the route. The change has been checked. An unknown listener,
 	// route or part is api.NotFound.
 	SetSplit(listener, route string, change api.SplitChange) (api.Route, error)

@@ -152,6 +152,14 @@ func (s *synthetic) RemoveMember(group, member string) ([]api.Member, error) {
 	return s.Groups()[0].Members[:1], nil
 }
 
+func (s *synthetic) Bans() api.Bans { return api.Bans{} }
+func (s *synthetic) Ban(_ context.Context, n api.NewBan) (b api.Ban, err error) {
+	return b, b.Network.UnmarshalText([]byte(n.Network))
+}
+func (s *synthetic) Unban(_ context.Context, n string) (b api.Ban, err error) {
+	return b, b.Network.UnmarshalText([]byte(n))
+}
+
 func (s *synthetic) Lists() api.Lists {
 	return api.Lists{Lists: []api.List{{Name: "bad", Source: "/etc/penstock/bad.txt", Networks: 3, Bytes: 262171, Hits: 7, Loaded: time.Unix(1.7e9, 0).UTC(), BadLines: 1, FirstBad: []string{"line 2: x"}, Failures: 2}}}
 }

@@ -22,6 +22,7 @@ import (
 //	  └────PROXY header──▶ waiting ──Identify──▶ admitted ──▶ Release
 type Controller struct {
 	allow, deny, proxies *lists.Networks // nil: empty
+	bans                 *lists.Bans
 	total, listener      flowLimit
 	source, client       sourceLimit
 	counts               *counts
@@ -56,7 +57,7 @@ func (t *Total) Flows() int64 { return t.flows.Load() }
 // Flows that were admitted while sources had no limits do not count for theirs.
 func NewController(total *Total, l *spec.Listener, all *lists.Table, old *Controller) *Controller {
 	g := &Controller{
-		allow: lists.NewNetworks(l.Allow, all), deny: lists.NewNetworks(l.Deny, all), proxies: lists.NewNetworks(l.ProxyFrom, all),
+		allow: lists.NewNetworks(l.Allow, all), deny: lists.NewNetworks(l.Deny, all), proxies: lists.NewNetworks(l.ProxyFrom, all), bans: all.Banned(),
 		total:  total.flowLimit,
 		source: newSourceLimit(l.Limits.Source), client: newSourceLimit(l.Limits.Client),
 	}
@@ -119,6 +120,9 @@ func (g *Controller) Admit(peer netip.Addr, now time.Time) (Admission, spec.Reas
 // itself. If it returns a reason, the flow must end, and keeps its admission until then.
 func (g *Controller) Identify(t *Admission, client netip.Addr, now time.Time) spec.Reason {
 	client = spec.CanonicalAddr(client)
+	if g.bans.Contains(client) {
+		return spec.ReasonBanned
+	}
 	if !g.Allows(client) {
 		return spec.ReasonDenied
 	}

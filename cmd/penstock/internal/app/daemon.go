@@ -60,6 +60,7 @@ type parts struct {
 	reloads reloads
 	active  running
 	splits  splits
+	bans    bans
 
 	listsChanged chan struct{} // receives when there are other lists
 }
@@ -141,6 +142,9 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.reloads.asked = k.Before().Reloads
 	d.reloads.asked.Due, d.reloads.left = k.MissedReload(), k.Before().Reloads.Due
 	d.splits.restore(k.Before().Splits)
+	if err := d.bans.restore(cfg.Node.State, k.First(), k.Before().Bans); err != nil {
+		log.Error("the bans of before cannot be had", "error", err)
+	}
 	d.nodeDrain.word = d.keeping.Values.Word("fleet.drained")
 	d.nodeDrain.closed = d.nodeDrain.word.Load() == drainClosed
 	d.fleet = newFleetPart(d, cfg.Node)
@@ -172,6 +176,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.background.Go(d.lookAtCertificates)
 	d.listsChanged = make(chan struct{}, 1)
 	d.background.Go(d.lookAtLists)
+	d.background.Go(d.forgetBans)
 	d.background.Go(func() { answers.Follow(d.set, d.background.closing) })
 	return d, nil
 }

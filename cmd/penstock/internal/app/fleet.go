@@ -32,6 +32,14 @@ type fleetPart struct {
 	want     spec.Fleet
 	running  spec.Fleet
 	presence *fleet.Presence // nil: none
+	etcd     *etcd.Client    // of presence
+}
+
+// client returns the client of the fleet that the relay is in, and its key; nil: it is in none.
+func (p *fleetPart) client() (*etcd.Client, string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.etcd, p.running.Key
 }
 
 // newFleetPart returns a fleetPart that does nothing yet.
@@ -161,14 +169,15 @@ func (p *fleetPart) join(ctx context.Context, f spec.Fleet) {
 		},
 	})
 	p.mu.Lock()
-	p.presence, p.running = presence, f
+	p.presence, p.running, p.etcd = presence, f, client
 	p.mu.Unlock()
 	var running sync.WaitGroup
 	running.Go(func() { p.checks.Run(ctx, client, f.Key) })
+	running.Go(func() { p.d.followBans(ctx, client, f.Key) })
 	presence.Run(ctx)
 	running.Wait()
 	p.mu.Lock()
-	p.presence = nil
+	p.presence, p.etcd = nil, nil
 	p.mu.Unlock()
 	leave, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

@@ -27,6 +27,7 @@ func (d *daemon) listHost() lists.Host {
 // what the configuration asks for. Others are loaded as soon as it runs.
 func (a *application) openLists() error {
 	a.lists = lists.NewTable(a.written.Lists, a.old.lists, func(name string) *atomic.Int64 { return a.keeping.Values.Word("list.hits." + name) })
+	a.lists.Bans = &a.bans.Bans
 	var errs []error
 	for _, s := range a.written.Lists {
 		l := a.lists.Named(s.Name)

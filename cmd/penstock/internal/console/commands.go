@@ -23,6 +23,9 @@ type Commands struct {
 	Flow    FlowCmd    `cmd:"" group:"look" help:"Show one flow, with what the kernel knows of its sockets."`
 	Ended   EndedCmd   `cmd:"" first:"" group:"look" help:"List the flows that ended last, with their causes."`
 	Kill    KillCmd    `cmd:"" group:"change" help:"End flows."`
+	Ban     BanCmd     `cmd:"" group:"change" help:"Refuse the clients of a network, on all listeners and relays of the fleet."`
+	Unban   UnbanCmd   `cmd:"" group:"change" help:"Lift the ban of a network."`
+	Bans    BansCmd    `cmd:"" group:"look" help:"List the networks that are banned."`
 	Groups  GroupsCmd  `cmd:"" first:"" group:"look" help:"List groups and their members."`
 	Lists   ListsCmd   `cmd:"" group:"look" help:"List the lists of networks: how many, hits, and errors."`
 	Drain   DrainCmd   `cmd:"" first:"" group:"change" help:"Send no new flows to a member. Its open flows continue."`

@@ -314,6 +314,14 @@ func (d *daemon) RemoveMember(group, member string) ([]api.Member, error) {
 	return nil, api.NotFound("member", group+"/"+member, "those of penstock groups")
 }
 
+func (d *daemon) Bans() api.Bans { return api.Bans{} }
+func (d *daemon) Ban(_ context.Context, n api.NewBan) (b api.Ban, err error) {
+	return b, b.Network.UnmarshalText([]byte(n.Network))
+}
+func (d *daemon) Unban(_ context.Context, n string) (b api.Ban, err error) {
+	return b, b.Network.UnmarshalText([]byte(n))
+}
+
 func (d *daemon) Lists() api.Lists { return api.Lists{Lists: []api.List{}} }
 
 func (d *daemon) SetSplit(listener, route string, change api.SplitChange) (api.Route, error) {

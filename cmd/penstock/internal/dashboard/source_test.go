@@ -206,6 +206,14 @@ func (h *house) RemoveMember(group, member string) ([]api.Member, error) {
 	return []api.Member{removed}, nil
 }
 
+func (h *house) Bans() api.Bans { return api.Bans{} }
+func (h *house) Ban(_ context.Context, n api.NewBan) (b api.Ban, err error) {
+	return b, b.Network.UnmarshalText([]byte(n.Network))
+}
+func (h *house) Unban(_ context.Context, n string) (b api.Ban, err error) {
+	return b, b.Network.UnmarshalText([]byte(n))
+}
+
 func (h *house) Lists() api.Lists { return api.Lists{Lists: []api.List{}} }
 
 func (h *house) SetSplit(string, string, api.SplitChange) (api.Route, error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
+	"github.com/penstock/penstock/cmd/penstock/internal/lists"
 	"github.com/penstock/penstock/cmd/penstock/internal/saved"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 )
@@ -62,6 +63,7 @@ type Rest struct {
 	Reloads Reloads                      `json:"reloads"`
 	Drain   bool                         `json:"drain,omitempty"` // the next worker is to drain
 	Splits  []Split                      `json:"splits,omitempty"`
+	Bans    []lists.Ban                  `json:"bans,omitempty"`
 }
 
 // Reloads are those that all workers were asked for. A worker that is to take over reads the configuration while the one before still

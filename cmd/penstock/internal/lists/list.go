@@ -64,7 +64,10 @@ func newList(s spec.List, hits *atomic.Int64) *List {
 }
 
 // A Table is the lists of a configuration, by name. A nil *Table has none.
-type Table struct{ lists map[string]*List }
+type Table struct {
+	lists map[string]*List
+	Bans  *Bans // nil: none
+}
 
 // NewTable returns the lists of a configuration. A list that old has and that is the same goes on as it is. hits returns where the hits of
 // a list are counted; nil: they begin at 0.
@@ -169,4 +172,12 @@ func (l *List) Describe(e Entry) string {
 		return fmt.Sprintf("%v of etcd %s", e.Network, l.Spec.Etcd)
 	}
 	return fmt.Sprintf("%v, a decision of CrowdSec", e.Network)
+}
+
+// Banned returns the bans; nil: there are none.
+func (t *Table) Banned() *Bans {
+	if t == nil {
+		return nil
+	}
+	return t.Bans
 }

@@ -22,6 +22,8 @@ var changes = []change{
 	{"DELETE /v1/groups/{group}/members/{member}", ""},
 	{"PATCH /v1/listeners/{listener}/routes/{route}", ""}, // only weights
 	{"DELETE /v1/flows", ""},
+	{"POST /v1/bans", ""},
+	{"DELETE /v1/bans/{network}", ""},
 	{"DELETE /v1/flows/{id}", ""},
 	{"PUT /v1/log", ""},
 	{"POST /v1/drain", ""},

@@ -29,6 +29,9 @@
 //
 //	config-*.yaml  sources, goodFile.write  when a version runs that      a checksum; comments before the text,   8 MiB, and the one before
 //	                                        is no trial                   of which unknown ones are left out
+//	bans.json      app, bans.save           when a ban has changed        JSON; fields that are not known are     lists.MaxBans
+//	                                                                      left out; the keeper's state has them
+//	                                                                      for the next worker
 //	members.json   upstream, AnswersFile    when answers have changed,    upstream.DecodeAnswers                  64 MiB
 //	                                        at most every 3 s
 //

@@ -38,6 +38,7 @@ const (
 	ReasonUnhealthy               // the same: its registry says that its member is unhealthy
 	ReasonEjected                 // the same: its member is ejected
 	ReasonSplit                   // the part of its route that it has got refuses
+	ReasonBanned                  // its network is banned
 	NumReasons
 )
 
@@ -73,6 +74,7 @@ var reasonNames = [NumReasons]string{
 	ReasonUnhealthy:        "unhealthy",
 	ReasonEjected:          "ejected",
 	ReasonSplit:            "split",
+	ReasonBanned:           "banned",
 }
 
 // String returns the reason's name, lower-case with hyphens; empty for ReasonNone.

@@ -1,0 +1,157 @@
+package lists
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Ban is a network that operators have banned.
+type Ban struct {
+	Network  netip.Prefix `json:"network"`
+	At       time.Time    `json:"at"`
+	Until    time.Time    `json:"until,omitzero"` // zero: until it is lifted
+	By       string       `json:"by,omitempty"`
+	Why      string       `json:"why,omitempty"`
+	EndFlows bool         `json:"end_flows,omitempty"` // open flows were to end, too
+	Fleet    bool         `json:"fleet,omitempty"`     // the whole fleet has it
+}
+
+// MaxBans bounds the bans.
+const MaxBans = 1 << 16
+
+// Check returns an error if a ban is not one.
+func (b *Ban) Check() error {
+	switch {
+	case !b.Network.IsValid() || b.Network != b.Network.Masked() || b.Network.Addr().Is4In6() || b.Network.Addr().Zone() != "":
+		return errors.New("no network")
+	case b.Network.Bits() == 0:
+		return fmt.Errorf("%v is everybody", b.Network)
+	case len(b.By) > 255 || len(b.Why) > 255:
+		return errors.New("more than 255 bytes of text")
+	}
+	return nil
+}
+
+func (b *Ban) over(now time.Time) bool { return !b.Until.IsZero() && !now.Before(b.Until) }
+
+// Bans are the bans that hold. They outlive configurations. A nil *Bans has none.
+type Bans struct {
+	set  atomic.Pointer[Set] // nil: none
+	hits atomic.Int64
+
+	mu  sync.Mutex
+	all map[netip.Prefix]Ban
+}
+
+// Contains reports whether an address, which is canonical, is banned, and counts it if it is.
+func (b *Bans) Contains(a netip.Addr) bool {
+	if b == nil {
+		return false
+	}
+	s := b.set.Load()
+	if s == nil || !s.Contains(a) {
+		return false
+	}
+	b.hits.Add(1)
+	return true
+}
+
+// Hits returns how many clients were refused.
+func (b *Bans) Hits() int64 { return b.hits.Load() }
+
+// Change adds bans and lifts those of networks, and reports whether anything has changed. Those that are over, and those that cannot be added,
+// because there are too many, are left out: the error says so.
+func (b *Bans) Change(now time.Time, add []Ban, lift []netip.Prefix) (changed bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.change(now, add, lift)
+}
+
+func (b *Bans) change(now time.Time, add []Ban, lift []netip.Prefix) (changed bool, err error) {
+	for _, p := range lift {
+		if _, ok := b.all[p]; ok {
+			delete(b.all, p)
+			changed = true
+		}
+	}
+	for p, ban := range b.all {
+		if ban.over(now) {
+			delete(b.all, p)
+			changed = true
+		}
+	}
+	if b.all == nil {
+		b.all = map[netip.Prefix]Ban{}
+	}
+	for _, ban := range add {
+		was, ok := b.all[ban.Network]
+		switch failed := ban.Check(); {
+		case failed != nil:
+			err = failed
+		case ban.over(now) || ok && was == ban:
+		case !ok && len(b.all) >= MaxBans:
+			err = fmt.Errorf("there are %d bans already", MaxBans)
+		default:
+			b.all[ban.Network], changed = ban, true
+		}
+	}
+	if changed {
+		b.publish()
+	}
+	return changed, err
+}
+
+// FleetHas makes the bans of the fleet those of a list.
+func (b *Bans) FleetHas(now time.Time, list []Ban) (changed bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var lift []netip.Prefix
+	for p, ban := range b.all {
+		if ban.Fleet && !slices.ContainsFunc(list, func(a Ban) bool { return a.Network == p }) {
+			lift = append(lift, p)
+		}
+	}
+	return b.change(now, list, lift)
+}
+
+func (b *Bans) publish() {
+	if len(b.all) == 0 {
+		b.set.Store(nil)
+		return
+	}
+	list := make([]Entry, 0, len(b.all))
+	for p := range b.all {
+		list = append(list, Entry{p, 0})
+	}
+	b.set.Store(NewSet(list))
+}
+
+// All returns the bans that hold, in the order of their networks.
+func (b *Bans) All(now time.Time) []Ban {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := make([]Ban, 0, len(b.all))
+	for _, ban := range b.all {
+		if !ban.over(now) {
+			list = append(list, ban)
+		}
+	}
+	slices.SortFunc(list, func(x, y Ban) int {
+		return cmp.Or(x.Network.Addr().Compare(y.Network.Addr()), cmp.Compare(x.Network.Bits(), y.Network.Bits()))
+	})
+	return list
+}
+
+// Find returns the ban of a network.
+func (b *Bans) Find(p netip.Prefix) (Ban, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ban, ok := b.all[p]
+	return ban, ok
+}

@@ -111,9 +111,13 @@ func (b *Bans) change(now time.Time, add []Ban, lift []netip.Prefix) (changed bo
 func (b *Bans) FleetHas(now time.Time, list []Ban) (changed bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	has := make(map[netip.Prefix]bool, len(list))
+	for i := range list {
+		has[list[i].Network] = true
+	}
 	var lift []netip.Prefix
 	for p, ban := range b.all {
-		if ban.Fleet && !slices.ContainsFunc(list, func(a Ban) bool { return a.Network == p }) {
+		if ban.Fleet && !has[p] {
 			lift = append(lift, p)
 		}
 	}

@@ -18,12 +18,14 @@ type List struct {
 	set  atomic.Pointer[Set]
 	hits *atomic.Int64
 
-	mu     sync.Mutex
-	status Status
-	seen   stamp     // of the file that was loaded last
-	bad    error     // why seen could not be loaded
-	next   time.Time // when to load it again
-	crowd  decisions // of crowdsec
+	loading sync.Mutex // held while it is loaded, which may take long
+	seen    stamp      // of the file that was loaded last
+	bad     error      // why seen could not be loaded
+	next    time.Time  // when to load it again
+	crowd   decisions  // of crowdsec
+
+	mu     sync.Mutex // held for moments
+	status Status     // written with both locks held
 }
 
 // Status is how a list is.

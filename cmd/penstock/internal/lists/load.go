@@ -47,8 +47,8 @@ func (s stamp) same(info os.FileInfo) bool {
 
 // Look loads a list again if it is time to, and reports whether there was anything to load. If it fails, the list stays as it was.
 func (l *List) Look(ctx context.Context, now time.Time, h Host) (looked bool, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.loading.Lock()
+	defer l.loading.Unlock()
 	if now.Before(l.next) {
 		return false, nil
 	}
@@ -58,8 +58,8 @@ func (l *List) Look(ctx context.Context, now time.Time, h Host) (looked bool, er
 
 // Load loads a list now.
 func (l *List) Load(ctx context.Context, now time.Time, h Host) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.loading.Lock()
+	defer l.loading.Unlock()
 	l.next = now.Add(l.Spec.Interval())
 	_, err := l.load(ctx, now, h)
 	return err
@@ -72,6 +72,8 @@ func (l *List) load(ctx context.Context, now time.Time, h Host) (bool, error) {
 	if err == nil && set == nil {
 		return false, nil // it has not changed
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if err != nil {
 		l.status.Failures++
 		if l.status.Err == nil {

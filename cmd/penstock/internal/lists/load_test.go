@@ -237,3 +237,25 @@ func TestTable(t *testing.T) {
 		t.Error(s, ok)
 	}
 }
+
+// While a list is loaded from a server that does not answer, clients are looked up, and how the list is can be asked.
+func TestStatusWhileLoading(t *testing.T) {
+	asked, goOn := make(chan bool), make(chan bool)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked <- true
+		<-goOn
+		w.Write([]byte("10.0.0.0/8\n"))
+	}))
+	defer s.Close()
+	l := open(spec.List{Name: "bad", URL: s.URL + "/list.txt"})
+	done := make(chan error)
+	go func() { done <- l.Load(context.Background(), time.Now(), Host{}) }()
+	<-asked
+	if s := l.Status(); !s.Loaded.IsZero() || l.Contains(netip.MustParseAddr("10.0.0.1")) {
+		t.Errorf("%+v", s)
+	}
+	close(goOn)
+	if err := <-done; err != nil || l.Status().Loaded.IsZero() {
+		t.Errorf("%v, %+v", err, l.Status())
+	}
+}

@@ -59,7 +59,6 @@ func (d *datagrams) transfer(f *Flow, direction int) Transfer {
 }
 
 func (d *datagrams) describe(f *Flow, i *FlowInfo) {
-	i.Datagram = true
 	if d.of(f).sniffed {
 		i.State = stats.StateSniffing
 	}

@@ -109,7 +109,7 @@ func TestDatagramSniff(t *testing.T) {
 			testwait.Until(t, "three are held", func() bool { return r.dgramStats().Received == 3 })
 			r.e.Flows(func(all []FlowInfo) bool {
 				for _, i := range all {
-					if i.State != stats.StateSniffing || !i.Datagram || i.Up.Held != 10 || i.Upstream.Network != 0 || i.Attempts != 0 || i.Up.Read != 10 || i.Up.Written != 0 {
+					if i.State != stats.StateSniffing || !i.Peer.Network.Datagrams() || i.Up.Held != 10 || i.Upstream.Network != 0 || i.Attempts != 0 || i.Up.Read != 10 || i.Up.Written != 0 {
 						t.Errorf("a flow that is sniffed: %+v", i)
 					}
 					if d, ok := r.e.Flow(i.ID); !ok || d.State != stats.StateSniffing || d.Connect != 0 {

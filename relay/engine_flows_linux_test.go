@@ -57,7 +57,7 @@ func TestFlows(t *testing.T) {
 		accepted, pair = pair, accepted
 	}
 	for _, i := range all {
-		if i.ID == 0 || i.State != stats.StateRelaying || i.Datagram || i.Start.IsZero() || i.Duration < i.Idle {
+		if i.ID == 0 || i.State != stats.StateRelaying || i.Peer.Network.Datagrams() || i.Start.IsZero() || i.Duration < i.Idle {
 			t.Errorf("%+v", i)
 		}
 	}
@@ -124,7 +124,7 @@ func TestDatagramFlows(t *testing.T) {
 	if len(all) != 1 {
 		t.Fatalf("%+v", all)
 	}
-	if i := all[0]; !i.Datagram || i.State != stats.StateRelaying || i.Listener != l || i.Client != gramAddr(a.LocalAddr()) || i.Peer != i.Client ||
+	if i := all[0]; !i.Peer.Network.Datagrams() || i.State != stats.StateRelaying || i.Listener != l || i.Client != gramAddr(a.LocalAddr()) || i.Peer != i.Client ||
 		i.Upstream != to || i.Up.Datagrams != 1 || i.Down.Datagrams != 1 || i.Attempts != 1 {
 		t.Errorf("%+v", i)
 	}

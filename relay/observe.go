@@ -13,10 +13,9 @@ import (
 // Hooks may use what Value points to at the same time, on the flow's loop: it must be safe for
 // concurrent use.
 type FlowInfo struct {
-	Record   // [Engine.Flows] leaves Connect, FirstByte, Queued, ClientTLS and UpstreamTLS out
-	State    stats.FlowState
-	Datagram bool          // a datagram flow
-	Idle     time.Duration // since a byte moved last
+	Record // [Engine.Flows] leaves Connect, FirstByte, Queued, ClientTLS and UpstreamTLS out
+	State  stats.FlowState
+	Idle   time.Duration // since a byte moved last
 
 	// Only [Engine.Flow] sets the rest.
 

@@ -24,7 +24,7 @@ var published = []publicPackage{
 	{"datapath", true, 21},
 	{"splice", true, 53},
 	{"clienthello", true, 17},
-	{"relay", true, 249},
+	{"relay", true, 248},
 	{"relay/hold", false, 57},
 	{"relay/overload", false, 21},
 	{"relay/origin", false, 10},
@@ -36,7 +36,7 @@ var published = []publicPackage{
 }
 
 // mostFrozen is the maximum of the names that all frozen packages have together.
-const mostFrozen = 451
+const mostFrozen = 450
 
 // TestFrozen counts the names of each public package.
 func TestFrozen(t *testing.T) {

@@ -96,7 +96,7 @@ func flowOf(f *relay.FlowInfo) api.Flow {
 		ID: f.ID, Kind: "stream", State: string(f.State), Client: f.Client, Upstream: f.Upstream,
 		Start: f.Start, Age: f.Duration.Seconds(), Idle: f.Idle.Seconds(), Up: transfer(&f.Up), Down: transfer(&f.Down),
 	}
-	if f.Datagram {
+	if f.Peer.Network.Datagrams() {
 		out.Kind = "datagram"
 	}
 	if p, ok := f.Value.(*hooks.State); ok {

@@ -275,7 +275,11 @@ func runTestWorker(w *Worker, c childConfig) int {
 			cancel()
 			fail(err)
 		case "upgrade-async":
-			go w.Upgrade(context.Background(), o.Text, o.DryRun, nil)
+			go func() {
+				if u, err := w.Upgrade(context.Background(), o.Text, o.DryRun, nil); err == nil && u.State == Refused {
+					fmt.Fprintf(os.Stderr, "the upgrade is refused: %s\n", u.Reason) // the keeper does not log what it answers
+				}
+			}()
 		case "restart":
 			fail(w.Restart())
 		case "last-upgrade":

@@ -160,10 +160,17 @@ func TestTerminateTwice(t *testing.T) {
 	}
 	c := dial(t, r.listen("tcp4", cfg, s.addr))
 	a := tls.Client(c, clientTLS())
-	go io.WriteString(a, "a secret")
+	written := make(chan error)
+	go func() {
+		_, err := io.WriteString(a, "a secret")
+		written <- err
+	}()
 	b := s.accept(t)
 	hear(t, b, "a secret")
 	say(t, b, a, "and back")
+	if err := <-written; err != nil { // a Close during a Write says no end of TLS
+		t.Error(err)
+	}
 	a.Close()
 	wantEnd(t, b)
 	b.Close()

@@ -5,17 +5,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 )
 
-// decisions are those of CrowdSec that hold.
+// decisions are those of CrowdSec that hold, and until when. Of several decisions about the same addresses, CrowdSec tells the longest, and
+// that they have ended only when all have, under the number of any of them. So numbers do not matter.
 type decisions struct {
-	known map[int64]decision // nil: all are asked for
+	known map[subject]time.Time // nil: all are asked for
 }
 
-type decision struct {
+// A subject is what a decision is about. An address is another one than the range that has only it.
+type subject struct {
 	network netip.Prefix
-	until   time.Time
+	whole   bool // a range
 }
 
 // answer is an answer of GET /v1/decisions/stream.
@@ -58,8 +61,8 @@ func (l *List) readCrowdSec(ctx context.Context, now time.Time, h Host) (*Set, R
 		return nil, r, nil
 	}
 	list := make([]Entry, 0, len(l.crowd.known))
-	for _, d := range l.crowd.known {
-		list = append(list, Entry{d.network, 0})
+	for s := range l.crowd.known {
+		list = append(list, Entry{s.network, 0})
 	}
 	r.Entries = len(list)
 	return NewSet(list), r, nil
@@ -72,36 +75,49 @@ func (d *decisions) apply(text []byte, now time.Time) (changed bool, r Report, e
 		return false, r, fmt.Errorf("the answer of CrowdSec: %w", err)
 	}
 	if d.known == nil {
-		d.known, changed = map[int64]decision{}, true
+		d.known, changed = map[subject]time.Time{}, true
 	}
-	for _, s := range a.Deleted {
-		if _, ok := d.known[s.ID]; ok {
-			delete(d.known, s.ID)
+	for i := range a.Deleted {
+		on, _, _ := a.Deleted[i].ban()
+		if _, ok := d.known[on]; ok {
+			delete(d.known, on)
 			changed = true
 		}
 	}
-	for _, s := range a.New {
-		if s.Type != "ban" || s.Scope != "Ip" && s.Scope != "Range" && s.Scope != "ip" && s.Scope != "range" {
-			continue
-		}
-		p, err := ParseNetwork(s.Value)
-		held, failed := time.ParseDuration(s.Duration)
-		if err != nil || failed != nil {
+	for i := range a.New {
+		on, held, problem := a.New[i].ban()
+		if problem != "" {
 			if r.Bad++; len(r.Named) < maxNamed {
-				r.Named = append(r.Named, fmt.Sprintf("decision %d: %.60q for %.20q", s.ID, s.Value, s.Duration))
+				r.Named = append(r.Named, problem)
 			}
+		}
+		if problem != "" || !on.network.IsValid() {
 			continue
 		}
 		if len(d.known) >= MaxNetworks {
 			return changed, r, fmt.Errorf("more than %d decisions", MaxNetworks)
 		}
-		d.known[s.ID], changed = decision{p, now.Add(held)}, true
+		d.known[on], changed = now.Add(held), true
 	}
-	for id, s := range d.known {
-		if !now.Before(s.until) {
-			delete(d.known, id)
+	for on, until := range d.known {
+		if !now.Before(until) {
+			delete(d.known, on)
 			changed = true
 		}
 	}
 	return changed, r, nil
+}
+
+// ban returns what a decision bans, and for how long; no network: it bans no addresses.
+func (s *streamed) ban() (on subject, held time.Duration, problem string) {
+	scope := strings.ToLower(s.Scope)
+	if s.Type != "ban" || scope != "ip" && scope != "range" {
+		return on, 0, ""
+	}
+	p, err := ParseNetwork(s.Value)
+	held, failed := time.ParseDuration(s.Duration)
+	if err != nil || failed != nil {
+		problem = fmt.Sprintf("decision %d: %.60q for %.20q", s.ID, s.Value, s.Duration)
+	}
+	return subject{p, scope == "range"}, held, problem
 }

@@ -123,6 +123,8 @@ func (l *List) readFile(h Host) (*Set, Report, error) {
 		return nil, Report{}, err
 	case !info.Mode().IsRegular():
 		return nil, Report{}, fmt.Errorf("%s is not a regular file", path)
+	case info.Size() > MaxBytes: // not read each time to find out
+		return nil, Report{}, fmt.Errorf("%s: %d bytes; allowed: up to %d", path, info.Size(), MaxBytes)
 	case l.seen.same(info) && l.status.Err == nil:
 		return nil, Report{}, nil
 	case l.seen.same(info) && l.bad != nil:

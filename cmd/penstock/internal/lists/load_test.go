@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -93,6 +94,25 @@ func TestFile(t *testing.T) {
 	}
 	if err := look(true); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Error(err)
+	}
+}
+
+// A file that is too large for a list is not read, however often it is looked at.
+func TestLargeFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "large")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 2<<30); err != nil {
+		t.Skip(err)
+	}
+	l := open(spec.List{Name: "large", File: path})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err := l.Load(context.Background(), time.Unix(1e9, 0), Host{})
+	runtime.ReadMemStats(&after)
+	if err == nil || !strings.Contains(err.Error(), "2147483648 bytes; allowed: up to 268435456") || after.TotalAlloc-before.TotalAlloc > 64<<20 {
+		t.Errorf("%v; %d bytes were allocated", err, after.TotalAlloc-before.TotalAlloc)
 	}
 }
 
@@ -187,6 +207,31 @@ func TestCrowdSec(t *testing.T) {
 	has(t, l, "192.0.2.7", "2001:db8::1")
 }
 
+// CrowdSec 1.4.6 was asked what is here: of two decisions about an address it tells that the first was deleted, if an operator deletes both.
+// One about the range of a single address, and one that is no ban, are others.
+func TestDecisionsAboutTheSame(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	var d decisions
+	for _, step := range []struct{ answer, want string }{
+		{`{"deleted":null,"new":[{"duration":"59m58.232285376s","id":7,"origin":"cscli","scope":"Ip","type":"ban","value":"192.0.2.77"}]}`, "192.0.2.77/32"},
+		{`{"deleted":null,"new":[{"duration":"1h59m57.872293229s","id":8,"origin":"cscli","scope":"Ip","type":"ban","value":"192.0.2.77"}]}`, "192.0.2.77/32"},
+		{`{"deleted":[{"duration":"-1s","id":5,"scope":"Ip","type":"captcha","value":"192.0.2.77"},{"duration":"-1s","id":6,"scope":"Range","type":"ban","value":"192.0.2.77/32"}],"new":null}`, "192.0.2.77/32"},
+		{`{"deleted":[{"duration":"-1.112175473s","id":7,"origin":"cscli","scope":"Ip","type":"ban","value":"192.0.2.77"}],"new":null}`, ""},
+		{`{"deleted":[{"duration":"-2.182711909s","id":7,"origin":"cscli","scope":"Ip","type":"ban","value":"192.0.2.77"}],"new":null}`, ""},
+	} {
+		if _, _, err := d.apply([]byte(step.answer), now); err != nil {
+			t.Fatal(err)
+		}
+		var got string
+		for on := range d.known {
+			got += on.network.String()
+		}
+		if got != step.want {
+			t.Fatalf("after %s: %q, want %q", step.answer, got, step.want)
+		}
+	}
+}
+
 func FuzzDecisions(f *testing.F) {
 	f.Add([]byte(`{"new":[{"id":1,"scope":"Ip","value":"192.0.2.1","type":"ban","duration":"1h"}],"deleted":[{"id":1}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -195,9 +240,9 @@ func FuzzDecisions(f *testing.F) {
 		if _, _, err := d.apply(text, now); err != nil {
 			return
 		}
-		for id, s := range d.known {
-			if !s.network.IsValid() || !s.until.After(now) {
-				t.Fatalf("decision %d: %+v", id, s)
+		for on, until := range d.known {
+			if !on.network.IsValid() || !until.After(now) {
+				t.Fatalf("%+v until %v", on, until)
 			}
 		}
 		if changed, _, err := d.apply([]byte(`{}`), now); changed || err != nil || !json.Valid(text) {

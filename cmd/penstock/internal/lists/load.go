@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -22,6 +23,8 @@ const loadTimeout = 2 * time.Minute
 // Host is what loading a list needs of the host.
 type Host struct {
 	Open func(path string) (*os.File, error) // opens what this process may not open itself; nil: nobody does
+
+	dial func(ctx context.Context, network, address string) (net.Conn, error) // of etcd; nil: a net.Dialer does
 }
 
 func (h *Host) open(path string) (*os.File, error) {
@@ -95,7 +98,7 @@ func (l *List) read(ctx context.Context, now time.Time, h Host) (*Set, Report, e
 	case l.Spec.CrowdSec != "":
 		return l.readCrowdSec(ctx, now, h)
 	case l.Spec.Etcd != "":
-		return l.readEtcd(ctx)
+		return l.readEtcd(ctx, h)
 	}
 	text, err := get(ctx, l.client(), l.Spec.URL, nil)
 	if err != nil {
@@ -186,8 +189,12 @@ func get(ctx context.Context, cfg remote.Config, at string, header http.Header) 
 }
 
 // readEtcd reads the values of all keys below a prefix, each of which is a text.
-func (l *List) readEtcd(ctx context.Context) (*Set, Report, error) {
-	c, err := etcd.New(etcd.Config{Remote: remote.Of(l.Spec.Registry)})
+func (l *List) readEtcd(ctx context.Context, h Host) (*Set, Report, error) {
+	cfg := remote.Of(l.Spec.Registry)
+	if cfg.DialContext == nil {
+		cfg.DialContext = h.dial
+	}
+	c, err := etcd.New(etcd.Config{Remote: cfg})
 	if err != nil {
 		return nil, Report{}, err
 	}

@@ -85,9 +85,11 @@ func (s *streams) show(f *streamFlow, over bool) {
 		if take > 0 {
 			x.held = x.held[:copy(x.held, x.held[take:])]
 		}
-		again := x.again && !x.ended && len(x.held) < x.most
+		full := len(x.held) >= x.most
+		again := x.again && !x.ended && !full
 		if again {
 			over = false
+			s.rearm(f)
 		}
 		switch {
 		case x.failed != 0:
@@ -99,10 +101,7 @@ func (s *streams) show(f *streamFlow, over bool) {
 		case next != SniffMore, last && take == 0 && !again:
 			s.turnAway(f, CauseRefused, nil)
 			return
-		case again && (take == 0 || len(x.held) == 0):
-			s.rearm(f)
-			return
-		case take == 0, len(x.held) == 0 && !over:
+		case take == 0 && !full, len(x.held) == 0 && !over:
 			return
 		}
 	}

@@ -401,3 +401,50 @@ func TestSniffAgain(t *testing.T) {
 		})
 	}
 }
+
+// The bounds that the hook sets apply at once: also to what stays of bytes that it takes a part of, and to bytes that are more than it asks for.
+func TestSniffAgainWithBytes(t *testing.T) {
+	const step = 2 * time.Second
+	for _, c := range []struct {
+		name      string
+		take, max int
+		passes    bool // time must pass before the hook is told that no more will come
+	}{
+		{"takes a part", 1, 100, true},
+		{"as much as there is", 0, 5, false},
+		{"less than there is", 0, 2, false},
+		{"takes a part, and what stays is more", 1, 2, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, Config{Loops: 1})
+			var calls, lasts atomic.Int32
+			h := Hooks{
+				Admit: func(f *Flow) Cause { f.StartSniff(1000, time.Hour); return CauseNone },
+				Sniff: func(f *Flow, b []byte, last bool) (int, SniffNext) {
+					if last {
+						lasts.Add(1)
+						return 0, SniffRefuse
+					}
+					if len(b) < 5 || calls.Add(1) > 1 {
+						return 0, SniffMore
+					}
+					if err := f.StartSniff(c.max, step); err != nil {
+						t.Error(err)
+					}
+					return c.take, SniffMore
+				},
+			}
+			a, _ := r.late("tcp4", "tcp4", ListenConfig{Hooks: h})
+			io.WriteString(a, "hello")
+			testwait.Until(t, "the hook has set bounds", func() bool { return calls.Load() > 0 })
+			if c.passes {
+				r.pass(step + tick)
+			}
+			r.expect(CauseRefused)
+			if lasts.Load() != 1 {
+				t.Errorf("told %d times that no more will come, want once", lasts.Load())
+			}
+			a.Close()
+		})
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"io"
 	"net"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -141,6 +142,51 @@ listeners:
 	io.WriteString(clear, "AMQP\x00\x00\x09\x01")
 	if b, _ := io.ReadAll(clear); strings.Contains(string(b), "inside") || strings.Contains(string(b), "ssh") {
 		t.Errorf("what is in the clear gets %q", b)
+	}
+}
+
+// A client is counted once by the list that chose its route, however often its route was asked for before it was certain.
+func TestFirstBytesOfListedClients(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	if err := os.WriteFile(dir+"/list", []byte("127.0.0.0/8\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cert, key := testcerts.Authority(t, "authority").Issue(t, "one.test").Write(t, dir, "one")
+	ssh, inside := speak(t, "ssh"), speak(t, "inside")
+	d := runFile(t, `
+lists: {own: {file: "{0}"}, inside: {file: "{0}"}}
+listeners:
+  port:
+    listen: tcp://127.0.0.1:0
+    routes: [{name: ssh, protocol: ssh, from: ["list:own"], to: "{1}"}]
+    to: "{2}"
+  ends:
+    listen: tcp://127.0.0.1:0
+    tls: {certificates: [{certificate: "{3}", key: "{4}"}]}
+    routes:
+      - {name: ssh, protocol: ssh, tls: pass, to: "{1}"}
+      - {name: inside, from: ["list:inside"], to: "{2}"}
+`, dir+"/list", ssh.url(), inside.url(), cert, key)
+	c := d.to("port")
+	defer c.Close()
+	io.WriteString(&dribble{c, 1000}, "SSH-2.0-x\r\n")
+	if got := nameFrom(t, c); got != "ssh" {
+		t.Errorf("SSH leads to %q", got)
+	}
+	secured := tls.Client(&dribble{d.to("ends"), 20}, &tls.Config{ServerName: "one.test", InsecureSkipVerify: true})
+	defer secured.Close()
+	if got := nameFrom(t, secured); got != "inside" {
+		t.Errorf("TLS leads to %q", got)
+	}
+	all, err := d.admin.Lists(d.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range all.Lists {
+		if l.Hits != 1 {
+			t.Errorf("the list %s has %d hits by one client", l.Name, l.Hits)
+		}
 	}
 }
 

@@ -244,7 +244,7 @@ func (h *Hooks) routed(f *relay.Flow, p *State) relay.SniffNext {
 // route finds a flow's route in the running configuration, and applies its settings to the flow.
 func (h *Hooks) route(f *relay.Flow, p *State) bool {
 	s := planOf(f)
-	r, ok := s.routes.Find(h.describeClient(f, p))
+	r, ok := s.routes.Take(h.describeClient(f, p))
 	if !ok || !s.mayTake(p, r) {
 		p.reason = spec.ReasonNoRoute
 		return false

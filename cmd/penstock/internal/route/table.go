@@ -230,9 +230,14 @@ func (t *Table) mergeSupernets() {
 	}
 }
 
+// Take returns what Find returns, for a client that is routed now: if a list has chosen its route, the client is counted there.
+func (t *Table) Take(m Meta) (*spec.Route, bool) { return t.find(m, true) }
+
 // Find returns the first route that matches, or the listener's default. It returns false if there
 // is neither.
-func (t *Table) Find(m Meta) (*spec.Route, bool) {
+func (t *Table) Find(m Meta) (*spec.Route, bool) { return t.find(m, false) }
+
+func (t *Table) find(m Meta, count bool) (*spec.Route, bool) {
 	if m.Secured && t.secured != nil {
 		t = t.secured
 	}
@@ -241,7 +246,9 @@ func (t *Table) Find(m Meta) (*spec.Route, bool) {
 	if best == noRoute {
 		return t.defaultRoute, t.defaultRoute != nil
 	}
-	t.countHit(best, &c)
+	if count {
+		t.countHit(best, &c)
+	}
 	return t.routes[best], true
 }
 

@@ -126,6 +126,17 @@ func (s *Seen) Host() string {
 	return s.http.host
 }
 
+// Head returns the first of the bytes, of which Keep has kept no more than routes need. It belongs to s.
+func (s *Seen) Head() []byte { return s.head }
+
+// Silent returns how long the client has sent nothing.
+func (s *Seen) Silent() time.Duration {
+	if s == nil {
+		return 0
+	}
+	return s.silent
+}
+
 // Pending reports which kinds of conditions may still change.
 func (s *Seen) Pending() (protocol, host bool) { return s.maybe != 0, s.http.named == Maybe }
 

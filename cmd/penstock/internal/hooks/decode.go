@@ -83,8 +83,18 @@ func (e *encodedFlow) decode(dec *hold.Decoder, p *State) (err error) {
 			return hold.ErrEncoding
 		}
 	}
-	if e.flags&encodedProtocol != 0 {
-		known := clientTLS{first: firstbytes.Given(dec.String(), "", nil, 0)}
+	if e.flags&(encodedProtocol|encodedFirst) != 0 {
+		var protocol, host string
+		var head []byte
+		var silent time.Duration
+		if e.flags&encodedProtocol != 0 {
+			protocol = dec.String()
+		}
+		if e.flags&encodedFirst != 0 {
+			host, head, silent = dec.String(), dec.Bytes(), time.Duration(dec.Uint())
+		}
+		known := clientTLS{first: firstbytes.Given(protocol, host, head, silent)}
+		known.first.Keep()
 		if hello := p.hello.Load(); hello != nil {
 			known.Hello = hello.Hello
 		}

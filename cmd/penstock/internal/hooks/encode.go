@@ -26,6 +26,7 @@ const (
 	encodedNames                 // the names of the series, if they are others than those of the flow
 	encodedStart                 // how a client of a listener with starttls has begun
 	encodedProtocol              // what the client speaks by its first bytes
+	encodedFirst                 // what else routes need of them; an upstream was not connected, and the next worker may have other routes
 )
 
 // maxEncodedALPN bounds the protocols that are encoded: a ClientHello may have more than fits.
@@ -42,6 +43,10 @@ func (h *Hooks) encode(f *relay.Flow, e *hold.Encoder) {
 func (p *State) encode(e *hold.Encoder, upstream *relay.Addr) {
 	// A few bytes more take twice the memory: most flows have only what fits into their record.
 	hello, header, series, protocol := p.hello.Load(), p.header, p.series.Load(), p.Protocol()
+	first := p.clientTLS().first
+	if p.target.Load() == nil || p.connected {
+		first = nil
+	}
 	if hello != nil && hello.ServerName == "" && len(hello.SupportedProtos) == 0 {
 		hello = nil
 	}
@@ -68,6 +73,7 @@ func (p *State) encode(e *hold.Encoder, upstream *relay.Addr) {
 	set(encodedNames, series != nil && series.Key() != n.key())
 	set(encodedStart, p.start != startNone)
 	set(encodedProtocol, protocol != "")
+	set(encodedFirst, first != nil)
 	e.Uint(flags)
 	source, admission := p.admission.State()
 	e.Uint(source)
@@ -113,6 +119,11 @@ func (p *State) encode(e *hold.Encoder, upstream *relay.Addr) {
 	}
 	if protocol != "" {
 		e.String(protocol)
+	}
+	if first != nil {
+		e.String(first.Host())
+		e.Bytes(first.Head())
+		e.Uint(uint64(first.Silent()))
 	}
 }
 

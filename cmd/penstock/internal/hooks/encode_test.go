@@ -113,6 +113,31 @@ func TestFlowEncoded(t *testing.T) {
 		}
 	}
 
+	// What routes need of a client's first bytes, until it is connected.
+	for _, first := range []*firstbytes.Seen{
+		firstbytes.Given("http", "a.test", []byte("GET / HTTP/1.1"), 0),
+		firstbytes.Given("", "", []byte("HELO "), 0),
+		firstbytes.Given("", "", nil, time.Second),
+	} {
+		for _, connected := range []bool{false, true} {
+			p := newState()
+			target(p)
+			p.hello.Store(&clientTLS{first: first})
+			p.connected = connected
+			_, q := code(p, &member)
+			got := q.clientTLS().first
+			if got.Protocol() != first.Protocol() {
+				t.Errorf("protocol %q, want %q", got.Protocol(), first.Protocol())
+			}
+			if connected {
+				continue
+			}
+			if got == nil || got.Host() != first.Host() || string(got.Head()) != string(first.Head()) || got.Silent() != first.Silent() {
+				t.Errorf("first bytes %+v, want %+v", got, first)
+			}
+		}
+	}
+
 	// A flow that is connected does not need its header any more, and its upstream is the member.
 	p := newState()
 	target(p)

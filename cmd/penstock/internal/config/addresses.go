@@ -138,7 +138,7 @@ var serverName = texts("server name", "a name such as www.example.org, or *.exam
 			return "", &fault{problem: "every name is no condition", allowed: "a name, or *.example.org; to of the listener takes the clients that no route matches"}
 		}
 		if _, err := netip.ParseAddr(name); err == nil {
-			return "", faultf("%s is an address; TLS clients send host names only", quote(s))
+			return "", faultf("%s is an address; only names match", quote(s))
 		}
 		if trimmed := strings.TrimSuffix(name, "."); trimmed != name && domain(trimmed) {
 			f.near = strings.TrimSuffix(s, ".")

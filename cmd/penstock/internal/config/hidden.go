@@ -29,6 +29,9 @@ func (r *reader) checkHidden(l *listener) {
 				break
 			}
 		}
+		if route.Silence > 0 {
+			r.checkLater(l, route, index["silence"])
+		}
 		for _, key := range keys(route) {
 			index[key] = append(index[key], route)
 		}

@@ -124,3 +124,12 @@ func widerFirst(route *spec.Route) (keys []string) {
 	}
 	return keys
 }
+
+// checkLater reports earlier routes for clients that send nothing for longer than those of this one: these are routed by then.
+func (r *reader) checkLater(l *listener, route *spec.Route, earlier []*spec.Route) {
+	for _, longer := range earlier {
+		if longer.Silence > route.Silence && l.hides(route, longer) {
+			r.fail(r.position(&longer.Silence), fault{problem: fmt.Sprintf("unreachable: the route %s takes the same clients after %s", plain(route.Name), brief(route.Silence)), allowed: "one of the two"})
+		}
+	}
+}

@@ -173,6 +173,7 @@ func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, 
 	if e.addTLS(l, routes, &m); e.Refused != "" {
 		return e, nil
 	}
+	e.addSilence(routes, &m)
 	found := routes.Explain(m)
 	for i, s := range found.Steps {
 		if found.LeftOut > 0 && i == route.MaxSteps/2 {
@@ -345,6 +346,22 @@ func (e *explanation) addSource(l *spec.Listener, m route.Meta) {
 	}
 }
 
+// addSilence explains when a client that sends nothing is routed: a route with a shorter silence takes it before one with a longer one.
+func (e *explanation) addSilence(routes *route.Table, m *route.Meta) {
+	for _, d := range routes.Silences() {
+		if d >= m.First.Silent() {
+			return
+		}
+		then := *m
+		then.First = firstbytes.Given("", "", nil, d)
+		if r, ok := routes.Find(then); ok && r.Silence > 0 {
+			e.addStep("silence: the client is routed after %v", d)
+			*m = then
+			return
+		}
+	}
+}
+
 // addTLS explains whether the client's TLS is terminated, and whether its certificate suffices.
 func (e *explanation) addTLS(l *spec.Listener, routes *route.Table, m *route.Meta) {
 	if l.TLS == nil {
@@ -354,6 +371,10 @@ func (e *explanation) addTLS(l *spec.Listener, routes *route.Table, m *route.Met
 	m.Protocol, agree = l.TLS.Agree(m.ALPN)
 	if r, ok := routes.Find(*m); ok && r.PassTLS {
 		e.addStep("tls: passes through: the first route that may match, %s, says so", r.Name)
+		return
+	}
+	if p := m.First.Protocol(); p != "" && p != spec.ProtocolTLS && l.StartTLS.Protocol == "" {
+		e.Refused = fmt.Sprintf("%v: the client speaks %s, and TLS ends at the listener", relay.CauseClientTLS, p)
 		return
 	}
 	if !agree {

@@ -9,9 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/firstbytes"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/rules"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -62,6 +64,51 @@ func TestExplain(t *testing.T) {
 	}
 	if !bytes.Equal(got.Bytes(), want) {
 		t.Errorf("got:\n%s\nwant:\n%s", got.Bytes(), want)
+	}
+}
+
+// What explain says of clients' first bytes is what becomes of them: who is silent is routed by the first time that is over, and
+// what is not TLS does not get past the end of TLS.
+func TestExplainFirstBytes(t *testing.T) {
+	cfg, err := config.Parse("f", []byte(`
+listeners:
+  waits:
+    listen: tcp://:1
+    routes:
+      - {name: late, from: [10.0.0.0/8, 192.0.2.0/24], silence: 2s, to: "tcp://10.0.0.1:1"}
+      - {name: soon, from: 10.0.0.0/8, silence: 1s, to: "tcp://10.0.0.2:2"}
+    to: tcp://10.0.0.3:3
+  ends:
+    listen: tcp://:2
+    tls: {certificates: [{certificate: /a.pem}]}
+    routes: [{name: ssh, protocol: ssh, tls: pass, to: "tcp://10.0.0.1:1"}]
+    to: tcp://10.0.0.3:3
+`), rules.Everywhere...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		listener, from, protocol string
+		silent                   time.Duration
+		route, refused           string
+	}{
+		{listener: "waits", from: "10.0.0.1", silent: 3 * time.Second, route: "soon"},
+		{listener: "waits", from: "10.0.0.1", silent: time.Second, route: "soon"},
+		{listener: "waits", from: "192.0.2.1", silent: 3 * time.Second, route: "late"},
+		{listener: "waits", from: "192.0.2.1", silent: time.Second, route: "default"},
+		{listener: "ends", from: "192.0.2.1", protocol: "ssh", route: "ssh"},
+		{listener: "ends", from: "192.0.2.1", protocol: "tls", route: "default"},
+		{listener: "ends", from: "192.0.2.1", route: "default"},
+		{listener: "ends", from: "192.0.2.1", protocol: "rdp", refused: "client-tls: the client speaks rdp, and TLS ends at the listener"},
+	} {
+		m := route.Meta{Client: netip.MustParseAddr(c.from), First: firstbytes.Given(c.protocol, "", nil, c.silent)}
+		e, err := explain(cfg, c.listener, 0, func(spec.Endpoint, string) string { return "" }, m, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(e.Route, c.route) || (e.Route == "") != (c.route == "") || e.Refused != c.refused {
+			t.Errorf("%+v: route %q, refused %q: %q", c, e.Route, e.Refused, e.Steps)
+		}
 	}
 }
 

@@ -86,7 +86,7 @@ groups:
 	}
 }
 
-// Senders that are no proxies are not read: what looks like a header is the client's own.
+// No header is read from a sender that is not a proxy: what looks like one is payload.
 func TestProxyProtocolDatagramsForged(t *testing.T) {
 	d := runFile(t, `
 listeners:

@@ -271,6 +271,7 @@ func TestAnswersFitTheDescription(t *testing.T) {
 		{"GET", "/v1/bans", "", "/v1/bans", 200},
 		{"POST", "/v1/bans", `{"network": "192.0.2.0/24", "for": 60, "end_flows": true}`, "/v1/bans", 200},
 		{"POST", "/v1/bans", `{"for": -1}`, "/v1/bans", 400},
+		{"POST", "/v1/bans", `{"network": "192.0.2.0/24", "for": 1e-12}`, "/v1/bans", 400},
 		{"DELETE", "/v1/bans/192.0.2.0%2F24", "", "/v1/bans/{network}", 200},
 		{"GET", "/v1/groups", "", "/v1/groups", 200},
 		{"GET", "/v1/groups/empty", "", "/v1/groups/{group}", 200},

@@ -29,7 +29,7 @@ type Ban struct {
 // NewBan is the body of a new ban. One of the same network is replaced.
 type NewBan struct {
 	Network  string  `json:"network"`       // or an address
-	For      float64 `json:"for,omitempty"` // seconds; 0: until it is lifted
+	For      float64 `json:"for,omitempty"` // seconds, at least 1; 0: until it is lifted
 	Why      string  `json:"why,omitempty"`
 	EndFlows bool    `json:"end_flows,omitempty"` // end open flows, too
 }
@@ -42,8 +42,8 @@ func (n *NewBan) Check() error {
 	switch {
 	case n.Network == "":
 		return NewProblem(http.StatusBadRequest, "the network is missing", "network: an address or a network")
-	case !(n.For >= 0 && n.For <= maxBanSeconds):
-		return NewProblem(http.StatusBadRequest, "for: out of range", "0 to 315360000 seconds")
+	case n.For != 0 && !(n.For >= 1 && n.For <= maxBanSeconds):
+		return NewProblem(http.StatusBadRequest, "for: out of range", "0, or 1 to 315360000 seconds")
 	case len(n.Why) > 255:
 		return NewProblem(http.StatusBadRequest, "why: too long", "up to 255 bytes")
 	}

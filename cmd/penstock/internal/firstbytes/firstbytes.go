@@ -32,7 +32,7 @@ type Conditions struct {
 	Silence   time.Duration // the client has sent nothing for this long; 0: no condition
 }
 
-// Empty reports whether there are no conditions.
+// Empty reports whether nothing is asked of the first bytes.
 func (c *Conditions) Empty() bool {
 	return c.Protocols == 0 && len(c.Prefixes) == 0 && !c.Host && c.Silence == 0
 }

@@ -63,7 +63,7 @@ func (r *request) read(b []byte) {
 	}
 }
 
-// fail notes that no host will be known, and that it is no request unless that is certain.
+// fail notes that the host will never be known; and, unless it is certain by now that this is a request, that it is none.
 func (r *request) fail() {
 	r.named = No
 	if r.is == Maybe {
@@ -130,7 +130,7 @@ func (r *request) field(line []byte) {
 	}
 }
 
-// setHost notes the host of an authority, HOST or HOST:PORT. An address of IPv6 in brackets, and what no name has, is no host.
+// setHost notes the host of an authority, HOST or HOST:PORT. An IPv6 address in brackets is not a host here, nor is anything that cannot be in a name.
 func (r *request) setHost(authority []byte) {
 	r.named = No
 	host, _, _ := bytes.Cut(authority, []byte(":"))

@@ -68,7 +68,7 @@ func LiftBan(ctx context.Context, c *etcd.Client, key string, p netip.Prefix) (b
 	return n > 0, err
 }
 
-// FollowBans tells the bans of a fleet until ctx ends: with all, there are no others. What is malformed is left out.
+// FollowBans tells the bans of a fleet until ctx ends; if all is set, the fleet has no others. A malformed one is left out.
 func FollowBans(ctx context.Context, c *etcd.Client, key string, tell func(all bool, bans []lists.Ban, lifted []netip.Prefix)) {
 	prefix := bansPrefix(key)
 	c.Follow(ctx, prefix, func(ch etcd.Change) {

@@ -22,8 +22,8 @@ type Ban struct {
 	Fleet    bool         `json:"fleet,omitempty"`     // the whole fleet has it
 }
 
-// MaxBans bounds the bans.
-const MaxBans = 1 << 16
+// MaxBans bounds the bans, so that their texts fit into what is saved, however they are escaped: 16,384 of up to 3.3 KB.
+const MaxBans = 1 << 14
 
 // Check returns an error if a ban is not one.
 func (b *Ban) Check() error {

@@ -208,7 +208,7 @@ func TestCrowdSec(t *testing.T) {
 }
 
 // CrowdSec 1.4.6 was asked what is here: of two decisions about an address it tells that the first was deleted, if an operator deletes both.
-// One about the range of a single address, and one that is no ban, are others.
+// A decision about a range that has only this address is another one, and so is one that does not ban.
 func TestDecisionsAboutTheSame(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	var d decisions

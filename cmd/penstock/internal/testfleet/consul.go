@@ -98,18 +98,9 @@ func (c *Consul) handle(w http.ResponseWriter, r *http.Request) {
 	if err != nil || wait > 10*time.Minute {
 		wait = 5 * time.Minute
 	}
-	late := time.After(wait + wait/16)
-	for fault := c.fault; after > 0 && c.index == after && c.fault == nil && fault == nil; { // an index that is smaller also ends it
-		changed := c.changed
+	if !c.wait(r, wait+wait/16, func() bool { return after > 0 && c.index == after }) { // an index that is smaller also ends it
 		c.mu.Unlock()
-		select {
-		case <-changed:
-		case <-late:
-			after = 0
-		case <-r.Context().Done():
-			return
-		}
-		c.mu.Lock()
+		return
 	}
 	if fault := c.fault; fault != nil {
 		c.mu.Unlock()

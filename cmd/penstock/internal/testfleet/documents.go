@@ -44,18 +44,9 @@ func (d *Documents) handle(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	after, _ := strconv.ParseUint(q.Get("index"), 10, 64)
 	wait, _ := time.ParseDuration(q.Get("wait"))
-	late := time.After(wait)
-	for after > 0 && d.index == after && d.fault == nil {
-		changed := d.changed
+	if !d.wait(r, wait, func() bool { return after > 0 && d.index == after }) {
 		d.mu.Unlock()
-		select {
-		case <-changed:
-		case <-late:
-			after = 0
-		case <-r.Context().Done():
-			return
-		}
-		d.mu.Lock()
+		return
 	}
 	if fault := d.fault; fault != nil {
 		d.mu.Unlock()

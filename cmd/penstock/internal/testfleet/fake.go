@@ -143,6 +143,28 @@ func (f *fake) Requests() []*http.Request {
 	return append([]*http.Request{}, f.requests...)
 }
 
+// wait waits until something has changed, or for d, as blocking queries do: unchanged reports whether everything is as the client knows it. It
+// reports false if the client has gone. The caller holds f.mu, which is not held meanwhile.
+func (f *fake) wait(r *http.Request, d time.Duration, unchanged func() bool) bool {
+	late := time.After(d)
+	for unchanged() && f.fault == nil {
+		changed, over, gone := f.changed, false, false
+		f.mu.Unlock()
+		select {
+		case <-changed:
+		case <-late:
+			over = true
+		case <-r.Context().Done():
+			over, gone = true, true
+		}
+		f.mu.Lock()
+		if over {
+			return !gone
+		}
+	}
+	return true
+}
+
 // touch wakes everybody who waits. The caller holds f.mu.
 func (f *fake) touch() {
 	close(f.changed)

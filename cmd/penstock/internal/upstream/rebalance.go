@@ -51,7 +51,7 @@ func (g *Group) Surplus() (s Surplus) {
 	}
 	slowStart := false
 	for _, m := range compared {
-		part := float64(s.Flows) * float64(weight(m)) / float64(weights)
+		part := float64(s.Flows) * float64(weight(m)) / float64(max(1, weights))
 		if over := m.Active() - int(part*(1+s.Said.Tolerance)) - 1; over > 0 {
 			s.Members = append(s.Members, MemberSurplus{m, over})
 		}

@@ -35,7 +35,8 @@ groups:
 			t.Fatal(err)
 		}
 		for _, m := range g.Members {
-			list = append(list, fmt.Sprintf("%s %s %s weight %d since %s checked %v connects %d of %d", m.Name, m.Address, m.State, m.Weight, m.Since.Format(time.RFC3339Nano), m.Check != nil, m.Connects, m.Failures))
+			list = append(list, fmt.Sprintf("%s %s %s weight %d since %s checked %v connects %d of %d answers %d in %v", m.Name, m.Address, m.State, m.Weight, m.Since.Format(time.RFC3339Nano), m.Check != nil, m.Connects, m.Failures,
+				m.Answers, m.FirstByteSeconds))
 		}
 		return list
 	}
@@ -67,6 +68,19 @@ groups:
 		return !strings.Contains(strings.Join(members(), "\n"), "checking")
 	})
 	before, counted, status := members(), k.counters(t), k.status(t)
+	g, err := k.admin.Group(k.ctx(), "all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := int64(0)
+	for _, m := range g.Members {
+		if answers += m.Answers; m.Answers != m.Connects || (m.FirstByteSeconds > 0) != (m.Answers > 0) {
+			t.Errorf("%s has answered %d of %d flows, in %vs", m.Name, m.Answers, m.Connects, m.FirstByteSeconds)
+		}
+	}
+	if answers != 7 {
+		t.Errorf("members have answered %d flows", answers)
+	}
 	events, err := k.admin.Events(k.ctx(), 0)
 	if err != nil {
 		t.Fatal(err)

@@ -268,6 +268,8 @@ var metricSets = []anySet{
 		counter("penstock_member_connects_total", "Successful connects to the member.", func(m *api.Member) float64 { return float64(m.Connects) }),
 		counter("penstock_member_connect_failures_total", "Failed connects to the member.", func(m *api.Member) float64 { return float64(m.Failures) }),
 		counter("penstock_member_connect_seconds_total", "Total time of the successful connects; divided by their number, the mean.", func(m *api.Member) float64 { return m.ConnectSeconds }),
+		counter("penstock_member_answers_total", "Flows that have ended in which the member sent a byte.", func(m *api.Member) float64 { return float64(m.Answers) }),
+		counter("penstock_member_first_byte_seconds_total", "Total time from the connect until the member's first byte, of the flows that have ended; divided by penstock_member_answers_total, the mean.", func(m *api.Member) float64 { return m.FirstByteSeconds }),
 	}},
 	&metricSet[api.Member]{labels: []string{"group", "member", "address"}, each: func(s *state, yield func(*api.Member, labelValues)) {
 		for i := range s.groups {

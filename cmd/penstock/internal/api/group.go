@@ -113,27 +113,29 @@ var States = []string{"disabled", "drained", "down", "ejected", "checking", "slo
 // Member is one upstream of a group. Name and address together are unique: a name
 // that DNS resolves to several addresses is several members.
 type Member struct {
-	Name           string          `json:"name"`
-	Address        string          `json:"address"`
-	State          string          `json:"state"` // one of States
-	Why            string          `json:"why,omitempty"`
-	Since          time.Time       `json:"since,omitzero"`
-	Until          time.Time       `json:"until,omitzero"` // of ejected: when the ejection ends
-	Available      bool            `json:"available"`      // takes new flows now
-	Weight         int             `json:"weight"`         // 1 to 256
-	Backup         bool            `json:"backup"`
-	Zone           string          `json:"zone,omitempty"`
-	Priority       int             `json:"priority,omitempty"` // 0 is used first
-	Draining       bool            `json:"draining,omitempty"` // its registry says that it gets no new flows
-	Health         string          `json:"health,omitempty"`   // what an xDS control plane says of it: degraded, unhealthy, draining; empty: healthy, or nothing
-	Metadata       json.RawMessage `json:"metadata,omitempty"` // what its registry knows of it, an object
-	Discovered     bool            `json:"discovered"`         // by DNS or in a registry, not in the file
-	MaxFlows       int             `json:"max_flows"`          // 0 for no cap
-	Connects       int64           `json:"connects"`           // successful attempts to connect
-	Failures       int64           `json:"failures"`           // failed attempts to connect
-	ConnectSeconds float64         `json:"connect_seconds"`    // total of all successful attempts
-	Check          *Check          `json:"check,omitempty"`
-	Agent          *Agent          `json:"agent,omitempty"`
+	Name             string          `json:"name"`
+	Address          string          `json:"address"`
+	State            string          `json:"state"` // one of States
+	Why              string          `json:"why,omitempty"`
+	Since            time.Time       `json:"since,omitzero"`
+	Until            time.Time       `json:"until,omitzero"` // of ejected: when the ejection ends
+	Available        bool            `json:"available"`      // takes new flows now
+	Weight           int             `json:"weight"`         // 1 to 256
+	Backup           bool            `json:"backup"`
+	Zone             string          `json:"zone,omitempty"`
+	Priority         int             `json:"priority,omitempty"` // 0 is used first
+	Draining         bool            `json:"draining,omitempty"` // its registry says that it gets no new flows
+	Health           string          `json:"health,omitempty"`   // what an xDS control plane says of it: degraded, unhealthy, draining; empty: healthy, or nothing
+	Metadata         json.RawMessage `json:"metadata,omitempty"` // what its registry knows of it, an object
+	Discovered       bool            `json:"discovered"`         // by DNS or in a registry, not in the file
+	MaxFlows         int             `json:"max_flows"`          // 0 for no cap
+	Connects         int64           `json:"connects"`           // successful attempts to connect
+	Failures         int64           `json:"failures"`           // failed attempts to connect
+	ConnectSeconds   float64         `json:"connect_seconds"`    // total of all successful attempts
+	Answers          int64           `json:"answers"`            // ended flows in which the member sent a byte
+	FirstByteSeconds float64         `json:"first_byte_seconds"` // total of their times from the connect until the first byte
+	Check            *Check          `json:"check,omitempty"`
+	Agent            *Agent          `json:"agent,omitempty"`
 	Numbers
 }
 

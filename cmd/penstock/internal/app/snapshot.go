@@ -381,7 +381,8 @@ func member(m *upstream.MemberSnapshot, n api.Numbers) api.Member {
 	out := api.Member{
 		Name: m.Name, Address: spec.URL(m.Addr, m.Ports), State: strings.ReplaceAll(m.State.String(), " ", "-"), Why: m.Why, Since: m.Since,
 		Available: m.AcceptsFlows, Weight: m.Weight, Backup: m.Backup, Zone: m.Zone, Priority: m.Priority, Draining: m.Draining, Health: string(m.Health), Discovered: m.Discovered, MaxFlows: m.MaxFlows,
-		Connects: int64(m.Connects), Failures: int64(m.Failures), ConnectSeconds: m.ConnectTime.Seconds(), Numbers: n,
+		Connects: int64(m.Connects), Failures: int64(m.Failures), ConnectSeconds: m.ConnectTime.Seconds(),
+		Answers: int64(m.Answers), FirstByteSeconds: m.AnswerTime.Seconds(), Numbers: n,
 	}
 	out.Flows = int64(m.Active)
 	if m.Metadata != "" && json.Valid([]byte(m.Metadata)) {

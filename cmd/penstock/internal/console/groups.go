@@ -93,7 +93,7 @@ func goodAge(at, now time.Time) string {
 // memberTable returns a table of members. If differs is not empty, a column says which ones were
 // added or changed at run time, by name.
 func memberTable(members []api.Member, differs map[string]string, now time.Time) *table {
-	heads := []string{"~MEMBER", "STATE", ">FOR", "?>WEIGHT", ">FLOWS", "?>UP", "?>DOWN", "?>CONNECT", "?>FAILURES", "~WHY"}
+	heads := []string{"~MEMBER", "STATE", ">FOR", "?>WEIGHT", ">FLOWS", "?>UP", "?>DOWN", "?>CONNECT", "?>FIRST BYTE", "?>FAILURES", "~WHY"}
 	placed := slices.ContainsFunc(members, func(m api.Member) bool { return m.Zone != "" || m.Priority != 0 })
 	if placed {
 		heads = append(heads, "?ZONE", "?>PRIORITY")
@@ -113,7 +113,7 @@ func memberTable(members []api.Member, differs map[string]string, now time.Time)
 			flows += " of " + count(int64(m.MaxFlows))
 		}
 		cells := []string{memberName(m), m.State, since(m, now), fmt.Sprint(m.Weight), flows, volume(float64(m.BytesUp)), volume(float64(m.BytesDown)),
-			span(m.ConnectSeconds / float64(max(1, m.Connects))), count(m.Failures), dash(why(m, now))}
+			span(m.ConnectSeconds / float64(max(1, m.Connects))), answersOf(m).mean(), count(m.Failures), dash(why(m, now))}
 		if placed {
 			cells = append(cells, dash(m.Zone), fmt.Sprint(m.Priority))
 		}

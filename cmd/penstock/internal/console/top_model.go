@@ -90,6 +90,7 @@ type model struct {
 	open         history
 	begun        history
 	groups       []api.Group
+	looks        []answersLook // oldest first
 	flows        api.Flows
 	events       []api.Event // oldest first
 	pending      struct{ groups, flows, events, detail bool }
@@ -157,6 +158,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.pending.groups = false
 		if !m.failed(msg.err) {
 			m.groups = msg.Groups.Groups
+			m.lookAtAnswers(m.status.Time)
 		}
 	case flowsMsg:
 		m.pending.flows = false

@@ -304,6 +304,8 @@ type groupMember struct {
 	group string
 }
 
+func (m groupMember) key() memberKey { return memberKey{m.group, m.Name, m.Address} }
+
 // members returns the members of all groups.
 func (m *model) members() []groupMember {
 	var list []groupMember
@@ -316,14 +318,14 @@ func (m *model) members() []groupMember {
 }
 
 func (m *model) memberTable() *table {
-	t := newTable("~GROUP", "~MEMBER", "STATE", ">FLOWS", "?>UP", "?>DOWN", "?>CONNECT", "?>FAILURES", "?>FOR", "~WHY")
+	t := newTable("~GROUP", "~MEMBER", "STATE", ">FLOWS", "?>UP", "?>DOWN", "?>CONNECT", "?>FIRST BYTE", "?>FAILURES", "?>FOR", "~WHY")
 	now := m.status.Time
 	if now.IsZero() {
 		now = time.Now()
 	}
 	for _, at := range m.members() {
 		t.add(at.group, memberName(at.Member), at.State, count(at.Flows), volume(float64(at.BytesUp)), volume(float64(at.BytesDown)),
-			span(at.ConnectSeconds/float64(max(1, at.Connects))), count(at.Failures), since(at.Member, now), dash(why(at.Member, now)))
+			span(at.ConnectSeconds/float64(max(1, at.Connects))), m.recentAnswers(at).mean(), count(at.Failures), since(at.Member, now), dash(why(at.Member, now)))
 	}
 	return t
 }

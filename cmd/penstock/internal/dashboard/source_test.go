@@ -333,7 +333,7 @@ func (h *house) Draining() api.Drain                            { return api.Dra
 func emptyHouse() *house {
 	none := api.Histogram{Bounds: []float64{0.001}, Counts: []int64{0, 0}}
 	return &house{began: time.Now(), status: api.Status{Version: "v1.2.3", Config: runningConfig(), Sample: api.Sample{State: api.StateReady, Hash: runningConfig().Hash,
-		Loops: []api.Loop{{}, {}}, Latency: api.Latency{Connect: none, FirstByte: none}, Resources: api.Resources{MaxFDs: 1 << 19, PipesMax: 4096}}}}
+		Loops: []api.Loop{{}, {}}, Latency: api.Latency{Connect: none, FirstByte: none}, Resources: api.Resources{MaxFDs: 1 << 19, PipesMax: 4096}, Overload: api.Overload{Resources: []api.OverloadResource{}, Actions: []api.OverloadAction{}}}}}
 }
 
 func runningConfig() api.ConfigInfo {
@@ -364,6 +364,7 @@ func busyHouse() *house {
 	since := time.Now().Add(-3 * time.Hour)
 	member := func(name, at string, share float64) api.Member {
 		return api.Member{Name: name, Address: at, State: "up", Since: since, Available: true, Weight: 10, Connects: int64(80_000 * share), Failures: int64(9 * share), ConnectSeconds: 80_000 * share * 0.00041,
+			Answers: int64(79_000 * share), FirstByteSeconds: 79_000 * share * 0.0123,
 			Check: &api.Check{Time: time.Now(), OK: true, Took: 0.0007, Streak: 5400}, Numbers: part(share)}
 	}
 	h.text = sampleConfig

@@ -426,6 +426,7 @@ func (h *Hooks) series(p *State) *account.Series {
 // done is the hook for a flow's record. It releases everything that the flow holds.
 func (h *Hooks) done(r *relay.Record) {
 	p := r.Value.(*State)
+	p.lease.Answered(r.FirstByte)
 	p.lease.Release()
 	p.admission.Release()
 	if t := p.hello.Load(); t != nil {

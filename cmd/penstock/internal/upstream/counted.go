@@ -16,6 +16,8 @@ const (
 	connectsAt           // connects that did not
 	connectTimeAt        // how long those took together, in nanoseconds
 	ejectionsAt
+	answersAt    // flows that have ended in which it sent a byte
+	answerTimeAt // how long their first bytes took together, in nanoseconds
 	memberWords
 )
 
@@ -32,7 +34,7 @@ const (
 // Layouts returns the layouts of the tables in which a Set counts.
 func Layouts() []counts.Layout {
 	return []counts.Layout{
-		{Name: "members", Words: []string{"total", "failures", "connects", "connect-time", "ejections"}, Key: 504, Rows: 1 << 16},
+		{Name: "members", Words: []string{"total", "failures", "connects", "connect-time", "ejections", "answers", "answer-time"}, Key: 504, Rows: 1 << 16},
 		{Name: "groups", Words: []string{"queued"}, Key: 120, Rows: 1 << 13},
 		{Name: "lookups", Words: []string{"failures"}, Key: 312, Rows: 1 << 14},
 	}

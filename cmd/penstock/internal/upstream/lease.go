@@ -61,6 +61,14 @@ func (l *Lease) Connected(err error, took time.Duration) {
 	}
 }
 
+// Answered records how long the lease's member took until its first byte, once for each flow. 0: it sent none.
+func (l *Lease) Answered(firstByte time.Duration) {
+	if m := l.Member(); m != nil && firstByte > 0 {
+		m.counts.add(answersAt, 1)
+		m.counts.add(answerTimeAt, int64(firstByte))
+	}
+}
+
 // Release releases what the lease holds: the member's slot, or the place in the queue. It is
 // called at the flow's end. The lease is empty afterwards.
 func (l *Lease) Release() {

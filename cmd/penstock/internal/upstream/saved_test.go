@@ -200,6 +200,8 @@ func TestCountsGoOn(t *testing.T) {
 	var a, b Lease
 	first.Group("g").Pick(&a, Client{})
 	a.Connected(nil, 5*time.Millisecond)
+	a.Answered(7 * time.Millisecond)
+	a.Answered(0)
 	first.Group("g").members[1].failed(syscall.ECONNREFUSED)
 	if _, why := first.Group("g").Wait(&b, nil); why != spec.ReasonNone {
 		t.Fatal(why)
@@ -214,7 +216,7 @@ func TestCountsGoOn(t *testing.T) {
 	next.Apply([]*spec.Group{cfg})
 	next.Wait(t.Context())
 	s := next.Snapshot()[0]
-	if m := s.Members[0]; m.Total != 1 || m.Connects != 1 || m.ConnectTime != 5*time.Millisecond || m.Active != 0 {
+	if m := s.Members[0]; m.Total != 1 || m.Connects != 1 || m.ConnectTime != 5*time.Millisecond || m.Answers != 1 || m.AnswerTime != 7*time.Millisecond || m.Active != 0 {
 		t.Errorf("%+v", m)
 	}
 	if s.Members[1].Failures != 1 || s.QueuedTotal != 1 || s.Lookups[0].Failures != 2 {

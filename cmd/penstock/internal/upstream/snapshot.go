@@ -50,6 +50,8 @@ type MemberSnapshot struct {
 	Connects    uint64        // successful ones
 	ConnectTime time.Duration // how long those took together
 	Failures    uint64        // connects that failed
+	Answers     uint64        // flows that have ended in which it sent a byte
+	AnswerTime  time.Duration // how long their first bytes took together, from the connect
 	Ejections   uint64
 
 	Checked   time.Time // the last check; zero: none yet
@@ -104,7 +106,8 @@ func (m *Member) snapshot() MemberSnapshot {
 	return MemberSnapshot{
 		Name: m.name, Addr: m.addr, Ports: m.ports, Weight: m.weight(), Backup: m.backup, Zone: m.zone, Priority: m.priority, Metadata: m.metadata, MaxFlows: int(m.limit.Load()),
 		State: m.state, AcceptsFlows: m.acceptsFlows.Load(), Since: m.since, Why: m.why, Until: m.ejectedUntil, Mode: m.override.mode, Discovered: m.discovered, Draining: m.discovered && m.configured.mode == Drain, Health: m.reported,
-		Active: m.Active(), Total: m.counts.load(totalAt), Connects: m.counts.load(connectsAt), ConnectTime: time.Duration(m.counts.load(connectTimeAt)), Failures: m.counts.load(failuresAt), Ejections: m.counts.load(ejectionsAt),
+		Active: m.Active(), Total: m.counts.load(totalAt), Connects: m.counts.load(connectsAt), ConnectTime: time.Duration(m.counts.load(connectTimeAt)), Failures: m.counts.load(failuresAt),
+		Answers: m.counts.load(answersAt), AnswerTime: time.Duration(m.counts.load(answerTimeAt)), Ejections: m.counts.load(ejectionsAt),
 		Checked: m.health.at, CheckTook: m.health.took, CheckErr: text(m.health.err), Streak: m.health.streak, Expires: m.health.expires,
 		AgentAt: m.agent.at, AgentSays: m.agent.says.String(), AgentErr: text(m.agent.err),
 	}

@@ -130,6 +130,7 @@ function panel(g) {
     {head: 'Weight', cls: 'num', fill: (td, m) => text(td, String(m.weight))},
     flows((m) => ({group: node.item.name, member: m.name})),
     {head: 'Connects', cls: 'num', sort: (a, b) => slow(b) - slow(a), fill: (td, m) => two(td, count(m.connects), m.connects ? 'in ' + span(m.connect_seconds / m.connects) : '', 'how many, and how long one took on average')},
+    {head: 'First byte', cls: 'num', sort: (a, b) => answered(node, b).mean - answered(node, a).mean, fill: (td, m) => firstByte(td, answered(node, m))},
     {head: 'Failures', cls: 'num', sort: (a, b) => b.failures - a.failures, fill: (td, m) => text(td, count(m.failures))},
     {head: 'Check', cls: 'check', fill: (td, m) => check(td, m.check, m.agent)},
     ...moved,
@@ -172,6 +173,7 @@ function fillPanel(node, g) {
   text(head.children[0], g.name);
   text(head.children[1], word);
   head.children[1].dataset.is = is;
+  look(node, g);
   const q = g.queue;
   const queue = q.size || q.queued_total ? `queue ${count(q.flows)} of ${count(q.size)}, ${count(q.queued_total)} entered, ${count(q.timed_out)} timed out, ${count(q.full)} found it full` : 'no queue';
   text(head.children[2], [g.balance, `${count(g.flows)} flows`, `${count(g.retries)} retries`, `${count(g.refused)} refused`, queue, ...latency(node, g), ...(g.changed ? [`${count(g.changed)} differ from the file`] : [])].join(' · '));
@@ -187,7 +189,7 @@ function fillPanel(node, g) {
   // In a long list those with a problem come first: they are what one looks for.
   if (node.order || g.members.length > shown) members = [...members].sort(node.order || worst);
   text(tools.lastChild, asked_ || node.only.checked ? `${count(found)} of ${count(g.members.length)} members` : '');
-  node.table.update(members.slice(0, node.limit), (m) => m.name + '\n' + m.address);
+  node.table.update(members.slice(0, node.limit), keyOf);
   empty.hidden = found > 0;
   text(empty, g.members.length ? (node.only.checked && !asked_ ? 'No member has a problem.' : 'No member matches.') : 'This group has no members.');
   scroll.hidden = found === 0;
@@ -196,15 +198,34 @@ function fillPanel(node, g) {
   text(node.more, `Show ${count(Math.min(4 * shown, found - node.limit))} more of ${count(found)} members`);
 }
 
+// look keeps how long connects and first bytes of a group take, and of its members.
+function look(node, g) {
+  const t = performance.now();
+  const looks = node.looks;
+  if (!looks.length || t - looks[looks.length - 1].t >= step) looks.push({t, of: g.latency, members: new Map(g.members.map((m) => [keyOf(m), m]))});
+  while (looks.length > 1 && t - looks[1].t > window_) looks.shift();
+}
+
+const keyOf = (m) => m.name + '\n' + m.address;
+
+// answered is how often a member has sent a first byte, and after how long on average, in the last minutes that
+// this page has seen; if that is nothing, or another process counts, since the daemon's start.
+function answered(node, m) {
+  const before = node.looks[0]?.members.get(keyOf(m));
+  const recent = before && m.answers > before.answers && m.first_byte_seconds >= before.first_byte_seconds;
+  const n = recent ? m.answers - before.answers : m.answers;
+  return {n, mean: n ? (recent ? m.first_byte_seconds - before.first_byte_seconds : m.first_byte_seconds) / n : 0};
+}
+
+function firstByte(td, {n, mean}) {
+  two(td, n ? span(mean) : '–', n ? 'of ' + count(n) : '', 'the mean time from the connect until the first byte, and of how many flows that have ended');
+}
+
 // latency says how long connects and first bytes take, in the last minutes that this page has seen,
 // or, of a page that has just begun, since the daemon's start.
 function latency(node, g) {
-  const t = performance.now();
-  const looks = node.looks;
-  if (!looks.length || t - looks[looks.length - 1].t >= step) looks.push({t, of: g.latency});
-  while (looks.length > 1 && t - looks[1].t > window_) looks.shift();
   const of = (name) => {
-    const recent = since(g.latency[name], looks[0].of[name]);
+    const recent = since(g.latency[name], node.looks[0].of[name]);
     return total(recent) > 0 ? recent : g.latency[name];
   };
   return [['connect', 'connect'], ['first byte', 'first_byte']].flatMap(([what, name]) => {

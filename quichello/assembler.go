@@ -318,8 +318,23 @@ func (a *Assembler) insert(off int, p []byte) error {
 	return nil
 }
 
+// Message returns a copy of the ClientHello as [clienthello.ParseMessage] takes it, or nil if Add has not returned it.
+func (a *Assembler) Message() []byte {
+	m, _ := a.message()
+	return m
+}
+
 // hello parses the ClientHello if all of it is there.
 func (a *Assembler) hello() (clienthello.Hello, error) {
+	m, err := a.message()
+	if err != nil {
+		return clienthello.Hello{}, err
+	}
+	return clienthello.ParseMessage(m)
+}
+
+// message returns the ClientHello if all of it is there.
+func (a *Assembler) message() ([]byte, error) {
 	have := 0
 	for i := range a.pieces {
 		if a.pieces[i].off != have {
@@ -330,24 +345,24 @@ func (a *Assembler) hello() (clienthello.Hello, error) {
 	const header = 4 // type 1, length 3
 	if have < header {
 		if have > 0 && a.pieces[0].data[0] != 1 {
-			return clienthello.Hello{}, errMessage
+			return nil, errMessage
 		}
-		return clienthello.Hello{}, ErrIncomplete
+		return nil, ErrIncomplete
 	}
 	var first [header]byte
 	a.read(first[:])
 	size := header + int(first[1])<<16 + int(first[2])<<8 + int(first[3])
 	switch {
 	case first[0] != 1:
-		return clienthello.Hello{}, errMessage
+		return nil, errMessage
 	case size > clienthello.MaxSize:
-		return clienthello.Hello{}, errSize
+		return nil, errSize
 	case have < size:
-		return clienthello.Hello{}, ErrIncomplete
+		return nil, ErrIncomplete
 	}
 	message := make([]byte, size)
 	a.read(message)
-	return clienthello.ParseMessage(message)
+	return message, nil
 }
 
 // read copies the beginning of the stream, which is there.

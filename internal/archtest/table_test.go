@@ -180,6 +180,8 @@ var table = []rule{
 		"relay":                                   "a listener that accepts nobody, so that its queue is full",
 		"cmd/penstock/internal/etcd":              "members are registered as services do it",
 		"cmd/penstock/internal/testcerts":         certificates,
+		"cmd/penstock/internal/ja4":               "the fingerprint of what a member gets",
+		"clienthello":                             public,
 		"github.com/pires/go-proxyproto/tlvparse": "TLVs about TLS as another implementation reads them",
 		"cmd/penstock/internal/remote":            "where the registry is",
 		"github.com/creack/pty":                   "the greeting is tested at a real terminal",
@@ -316,6 +318,7 @@ var table = []rule{
 		"cmd/penstock/internal/cycle":        "members that lead back get no flows",
 		"cmd/penstock/internal/starttls":     "how TLS begins",
 		"cmd/penstock/internal/firstbytes":   "what else clients begin with",
+		"cmd/penstock/internal/ja4":          "fingerprints of clients",
 		"cmd/penstock/internal/route":        "where a flow goes",
 		"cmd/penstock/internal/saved":        "counts that the next worker goes on with",
 		"cmd/penstock/internal/upstream":     "members",
@@ -391,6 +394,9 @@ var table = []rule{
 	{pkg: "cmd/penstock/internal/firstbytes", code: edges{
 		"cmd/penstock/internal/spec":     shared,
 		"cmd/penstock/internal/starttls": "how PostgreSQL begins",
+	}},
+	{pkg: "cmd/penstock/internal/ja4", tests: edges{
+		"clienthello": "what it reads has a fingerprint",
 	}},
 	{pkg: "cmd/penstock/internal/route", code: edges{
 		"cmd/penstock/internal/firstbytes": "conditions on what a client sends first",
@@ -638,7 +644,7 @@ var sharedTypes = []string{"cmd/penstock/internal/spec", "cmd/penstock/internal/
 var edgesBetween = map[string][]string{
 	"cmd/penstock/internal/sandboxed":  {"cmd/penstock/internal/account", "cmd/penstock/internal/config", "cmd/penstock/internal/sandboxneeds", "cmd/penstock/internal/discover", "cmd/penstock/internal/earlykeeper", "cmd/penstock/internal/host", "cmd/penstock/internal/keeping", "cmd/penstock/internal/systemd"},
 	"cmd/penstock/internal/keeping":    {"cmd/penstock/internal/saved", "cmd/penstock/internal/config", "cmd/penstock/internal/rules", "cmd/penstock/internal/account", "cmd/penstock/internal/upstream", "cmd/penstock/internal/admit", "cmd/penstock/internal/admin", "cmd/penstock/internal/systemd", "cmd/penstock/internal/earlykeeper", "cmd/penstock/internal/sandboxneeds", "cmd/penstock/internal/host", "cmd/penstock/internal/logs"},
-	"cmd/penstock/internal/hooks":      {"cmd/penstock/internal/logs", "cmd/penstock/internal/account", "cmd/penstock/internal/admit", "cmd/penstock/internal/certs", "cmd/penstock/internal/sandboxneeds", "cmd/penstock/internal/cycle", "cmd/penstock/internal/starttls", "cmd/penstock/internal/firstbytes", "cmd/penstock/internal/route", "cmd/penstock/internal/saved", "cmd/penstock/internal/upstream"},
+	"cmd/penstock/internal/hooks":      {"cmd/penstock/internal/logs", "cmd/penstock/internal/account", "cmd/penstock/internal/admit", "cmd/penstock/internal/certs", "cmd/penstock/internal/sandboxneeds", "cmd/penstock/internal/cycle", "cmd/penstock/internal/starttls", "cmd/penstock/internal/firstbytes", "cmd/penstock/internal/ja4", "cmd/penstock/internal/route", "cmd/penstock/internal/saved", "cmd/penstock/internal/upstream"},
 	"cmd/penstock/internal/firstbytes": {"cmd/penstock/internal/starttls"},
 	"cmd/penstock/internal/route":      {"cmd/penstock/internal/firstbytes"},
 	"cmd/penstock/internal/liveflows":  {"cmd/penstock/internal/hooks", "cmd/penstock/internal/upstream"},

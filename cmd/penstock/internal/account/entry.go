@@ -20,6 +20,7 @@ type Entry struct {
 	Reason       spec.Reason
 	Local        relay.Addr // the address that the client connected or wrote to; see Log.WantsLocal
 	SNI, ALPN    string     // of the ClientHello; the names of ALPN are separated by commas
+	JA4          string     // the fingerprint of the ClientHello; empty: nobody has asked for it, or there is none
 	Identity     Identity
 	Protocol     string // that its first bytes are of; empty: not looked at, or not known
 	StartTLS     string // how a client has begun that agrees on TLS first: request, direct, cancel, clear; empty: it does not

@@ -40,6 +40,7 @@ var fields = []field{
 	{"upstream", true, func(b []byte, e *Entry) []byte { return appendAddr(b, &e.Upstream) }},
 	{"sni", true, func(b []byte, e *Entry) []byte { return append(b, e.SNI...) }},
 	{"alpn", true, func(b []byte, e *Entry) []byte { return append(b, e.ALPN...) }},
+	{"ja4", true, func(b []byte, e *Entry) []byte { return append(b, e.JA4...) }},
 	{"protocol", true, func(b []byte, e *Entry) []byte { return append(b, e.Protocol...) }},
 	{"starttls", true, func(b []byte, e *Entry) []byte { return append(b, e.StartTLS...) }},
 	{"client_subject", true, func(b []byte, e *Entry) []byte { return append(b, e.Identity.Subject...) }},

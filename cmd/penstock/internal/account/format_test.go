@@ -36,7 +36,7 @@ func TestGoldenLines(t *testing.T) {
 		ClientTLS:   &stats.TLS{Version: tls.VersionTLS13, CipherSuite: tls.TLS_AES_128_GCM_SHA256, Protocol: "h2", Resumed: true, Handshake: 2 * time.Millisecond, Received: 100, Sent: 200},
 		UpstreamTLS: &stats.TLS{Version: tls.VersionTLS12, CipherSuite: tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, Handshake: 3 * time.Millisecond, Received: 30, Sent: 40},
 	}}
-	asked := &Entry{StartTLS: "request"}
+	asked := &Entry{StartTLS: "request", JA4: "t13d1516h2_8daaf6152771_e5627efa2ab1"}
 	failed := &Entry{Record: relay.Record{ClientTLS: &stats.TLS{Received: 5}}}
 	for _, c := range []struct {
 		format string
@@ -55,7 +55,7 @@ func TestGoldenLines(t *testing.T) {
 			`"tls":"1.3","tls_cipher":"TLS_AES_128_GCM_SHA256","tls_protocol":"h2","tls_resumed":true,"tls_handshake":0.002000,"tls_wire_up":100,"tls_wire_down":200,` +
 			`"upstream_tls":"1.2","upstream_tls_cipher":"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256","upstream_tls_resumed":false,"upstream_tls_handshake":0.003000,"upstream_tls_wire_up":40,"upstream_tls_wire_down":30}`},
 		{"{tls} {tls_cipher} {tls_resumed} {tls_wire_up} {client_subject}", failed, "- - - 5 -"},
-		{"{starttls} {sni}", asked, "request -"},
+		{"{starttls} {sni} {ja4}", asked, "request - t13d1516h2_8daaf6152771_e5627efa2ab1"},
 		{"{client} {listener} {bytes_up}", entry(), "tcp://192.0.2.1:1000 https 10"},
 		{"{client} {sni} {connect} {duration}", empty, "- - - 0.000000"},
 		{"{{{id}}}\t\"{error}\"", entry(), "{72057594037927943}\t\"read: \\x22reset\\x22\""},
@@ -192,8 +192,8 @@ func TestFieldsAreDocumented(t *testing.T) {
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
 	var documented []string
-	for _, row := range regexp.MustCompile("(?m)^\\| ((?:`[a-z_]+`(?:, )?)+) \\|").FindAllStringSubmatch(section, -1) {
-		documented = append(documented, regexp.MustCompile("[a-z_]+").FindAllString(row[1], -1)...)
+	for _, row := range regexp.MustCompile("(?m)^\\| ((?:`[a-z0-9_]+`(?:, )?)+) \\|").FindAllStringSubmatch(section, -1) {
+		documented = append(documented, regexp.MustCompile("[a-z0-9_]+").FindAllString(row[1], -1)...)
 	}
 	if got := strings.Join(documented, ", "); got != FieldNames() {
 		t.Errorf("documented, in order:\n%s\nwant:\n%s", got, FieldNames())

@@ -66,6 +66,7 @@ type Flows struct {
 type FlowDetail struct {
 	Flow
 	ALPN        []string `json:"alpn,omitempty"`
+	JA4         string   `json:"ja4,omitempty"` // the fingerprint of the client's ClientHello
 	Loop        int      `json:"loop"`
 	Local       Addr     `json:"local"` // the address that the client connected to
 	Peer        Addr     `json:"peer"`  // the other end of the client's socket: a proxy or the client itself

@@ -131,7 +131,7 @@ func (d *daemon) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
 	out.ClientTLS, out.UpstreamTLS = tlsShown(f.ClientTLS), tlsShown(f.UpstreamTLS)
 	if p, ok := f.Value.(*hooks.State); ok {
 		if h, id := p.Hello(); h != nil {
-			out.ALPN = h.SupportedProtos
+			out.ALPN, out.JA4 = h.SupportedProtos, p.JA4()
 			if id != nil {
 				out.Identity = &api.Identity{Subject: id.Subject, Names: id.Names(), Serial: id.Serial}
 			}

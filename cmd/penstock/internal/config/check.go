@@ -158,7 +158,7 @@ func (r *reader) checkKind(l *listener) {
 		if l.Datagrams {
 			only([]any{&l.ProxyFrom, &l.ProxyFirst}, "senders of a Unix socket have no address", "on stream and UDP listeners only")
 			only([]any{&l.TOS}, "datagrams of a Unix socket have no TOS byte", "on UDP listeners only")
-			only([]any{&l.Sniff.Max, &l.Sniff.Timeout}, "nothing is read from the datagrams of a Unix socket", "on stream and UDP listeners only")
+			only([]any{&l.Sniff.Max, &l.Sniff.Timeout, &l.Sniff.JA4}, "nothing is read from the datagrams of a Unix socket", "on stream and UDP listeners only")
 		}
 		if strings.HasPrefix(l.Listen.Path, "@") {
 			only([]any{&l.Mode}, "an abstract name has no permissions", "with a path only")

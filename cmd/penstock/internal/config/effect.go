@@ -54,6 +54,9 @@ func (r *reader) warnListener(l *listener) {
 		c := &l.Limits.Client
 		r.warnNoEffect("the listener asks no client for a certificate: tls.clients", &c.Flows, &c.NewFlows, &c.Burst)
 	}
+	if !l.Sniff.TLS && !l.Sniff.First {
+		r.warnNoEffect("no ClientHello is read: no route depends on what a client sends, no group hashes sni, and the listener has no tls", &l.Sniff.JA4)
+	}
 	switch {
 	case l.Sniff.TLS, l.Sniff.First, len(l.ProxyFrom) > 0 && !l.Datagrams:
 	case l.Datagrams:

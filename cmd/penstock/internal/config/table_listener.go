@@ -73,6 +73,7 @@ var routeKeys = keysOf("route", slices.Concat([]key[spec.Route]{
 var sniffKeys = keysOf("sniff",
 	field("max", size(512, 1<<20), "64KiB", "Maximum size of a PROXY header and of what else is read before a client is routed (a ClientHello, the first lines of HTTP) together, or of the datagrams of a QUIC client until its ClientHello is complete.", func(s *spec.Sniff) *int { return &s.Max }),
 	field("timeout", duration(time.Millisecond, ""), "5s", "How long a client may take to send them. What its first bytes may still become then counts as not so.", func(s *spec.Sniff) *time.Duration { return &s.Timeout }),
+	field("ja4", boolean(true), "false", "Record the JA4 fingerprint of a ClientHello that is read, of TLS or QUIC: as ja4 in the access log and in the details of a flow.", func(s *spec.Sniff) *bool { return &s.JA4 }),
 )
 
 // downKey and upKey are of groups and defaults.

@@ -54,6 +54,7 @@ func printFlow(w io.Writer, f *api.FlowDetail, width int) {
 		{"local", f.Local.String()},
 		{"protocol", f.Protocol},
 		{"server name", strings.TrimSpace(names)},
+		{"JA4", f.JA4},
 		{"client's TLS", tlsLine(f.ClientTLS)},
 		{"certificate", identityLine(f.Identity)},
 		{"upstream", upstream},

@@ -100,6 +100,11 @@ func (e *encodedFlow) decode(dec *hold.Decoder, p *State) (err error) {
 		}
 		p.hello.Store(&known)
 	}
+	if e.flags&encodedJA4 != 0 {
+		known := *p.clientTLS()
+		known.ja4 = dec.String()
+		p.hello.Store(&known)
+	}
 	p.connected = e.flags&encodedConnected != 0
 	return dec.Err()
 }

@@ -27,6 +27,7 @@ const (
 	encodedStart                 // how a client of a listener with starttls has begun
 	encodedProtocol              // what the client speaks by its first bytes
 	encodedFirst                 // what else routes need of them; an upstream was not connected, and the next worker may have other routes
+	encodedJA4                   // the fingerprint of a ClientHello
 )
 
 // maxEncodedALPN bounds the protocols that are encoded: a ClientHello may have more than fits.
@@ -74,6 +75,7 @@ func (p *State) encode(e *hold.Encoder, upstream *relay.Addr) {
 	set(encodedStart, p.start != startNone)
 	set(encodedProtocol, protocol != "")
 	set(encodedFirst, first != nil)
+	set(encodedJA4, p.JA4() != "")
 	e.Uint(flags)
 	source, admission := p.admission.State()
 	e.Uint(source)
@@ -124,6 +126,9 @@ func (p *State) encode(e *hold.Encoder, upstream *relay.Addr) {
 		e.String(first.Host())
 		e.Bytes(first.Head())
 		e.Uint(uint64(first.Silent()))
+	}
+	if flags&encodedJA4 != 0 {
+		e.String(p.JA4())
 	}
 }
 

@@ -85,6 +85,7 @@ func TestFlowEncoded(t *testing.T) {
 				p.local, p.header, p.reason = &local, header, spec.ReasonStartTLS
 				p.hello.Store(&clientTLS{
 					Hello: clienthello.Hello{ServerName: "hello.test", SupportedProtos: []string{"h2", "postgresql"}}, first: firstbytes.Given("tls", "", nil, 0),
+					ja4: "a fingerprint",
 				})
 				p.series.Store(account.NewCounters().Series(account.Key{Listener: "l", Route: "r", Group: "g", Member: "m"}))
 				p.admission = gate.Restore(7, 3)
@@ -109,8 +110,17 @@ func TestFlowEncoded(t *testing.T) {
 				t.Errorf("hello %+v", h)
 			} else if h.first.Protocol() != "tls" {
 				t.Errorf("protocol %q", h.first.Protocol())
+			} else if q.JA4() != "a fingerprint" {
+				t.Errorf("fingerprint %q", q.JA4())
 			}
 		}
+	}
+
+	// A client that names no server and no protocol has a fingerprint as well.
+	unnamed := newState()
+	unnamed.hello.Store(&clientTLS{ja4: "of no name"})
+	if _, q := code(unnamed, nil); q.JA4() != "of no name" {
+		t.Errorf("fingerprint %q", q.JA4())
 	}
 
 	// What routes need of a client's first bytes, until it is connected.

@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/cycle"
+	"github.com/penstock/penstock/cmd/penstock/internal/ja4"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/sandboxneeds"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -144,7 +145,7 @@ func (h *Hooks) sniff(f *relay.Flow, b []byte, last bool) (take int, next relay.
 func (h *Hooks) hello(f *relay.Flow, p *State, b []byte, last bool) (take int, next relay.SniffNext) {
 	hello, err := clienthello.Parse(b)
 	if err == nil {
-		p.hello.Store(&clientTLS{Hello: hello, first: p.clientTLS().first, silences: p.clientTLS().silences})
+		p.hello.Store(&clientTLS{Hello: hello, first: p.clientTLS().first, silences: p.clientTLS().silences, ja4: p.fingerprint(b)})
 	}
 	if h.waits(f, p, b, last, err == clienthello.ErrIncomplete) {
 		return 0, relay.SniffMore
@@ -173,6 +174,14 @@ func (h *Hooks) hello(f *relay.Flow, p *State, b []byte, last bool) (take int, n
 		p.reason = cutShort(f, p, b, spec.ReasonSniffTimeout)
 	}
 	return 0, next
+}
+
+// fingerprint returns the fingerprint of the ClientHello that the first bytes of a client are.
+func (p *State) fingerprint(b []byte) string {
+	if known := p.JA4(); known != "" || !p.plan.Spec.Sniff.JA4 {
+		return known
+	}
+	return ja4.TLS(b)
 }
 
 // terminates reports whether the TLS of a client ends at its listener, where some may pass through, and others
@@ -467,7 +476,7 @@ func (h *Hooks) done(r *relay.Record) {
 		e.Reason = spec.ReasonKilled
 	}
 	if h := p.hello.Load(); h != nil {
-		e.SNI, e.ALPN = h.ServerName, strings.Join(h.SupportedProtos, ",")
+		e.SNI, e.ALPN, e.JA4 = h.ServerName, strings.Join(h.SupportedProtos, ","), h.ja4
 		if id := h.identity; id != nil {
 			e.Identity = account.Identity{Subject: id.Subject, Names: id.Names(), Serial: id.Serial}
 		}

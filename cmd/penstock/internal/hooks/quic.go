@@ -3,6 +3,7 @@ package hooks
 import (
 	"errors"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/ja4"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/quichello"
 	"github.com/penstock/penstock/relay"
@@ -23,6 +24,9 @@ func (h *Hooks) quic(f *relay.Flow, p *State, b []byte, last bool) (take int, ne
 		hello, e := begun.quic.Add(b)
 		if err = e; err == nil {
 			known = &clientTLS{Hello: hello}
+			if p.plan.Spec.Sniff.JA4 {
+				known.ja4 = ja4.QUIC(begun.quic.Message())
+			}
 		}
 	}
 	incomplete := errors.Is(err, quichello.ErrIncomplete)

@@ -77,6 +77,7 @@ type clientTLS struct {
 	terminated bool
 	identity   *certs.Identity // nil: it has no certificate that was verified
 	protocol   string          // that ALPN has chosen, if terminated
+	ja4        string          // the fingerprint of its ClientHello; empty: nobody has asked for it, or there is none
 	proxied    *admit.TLS      // what members are told of it, if terminated
 	admitted   admit.Client    // by its certificate
 }
@@ -85,7 +86,7 @@ type clientTLS struct {
 func newClientTLS(hello *clientTLS, state *tls.ConnectionState) *clientTLS {
 	t := &clientTLS{terminated: true, identity: certs.IdentityOf(state), protocol: state.NegotiatedProtocol}
 	if hello != nil {
-		t.Hello, t.first = hello.Hello, hello.first
+		t.Hello, t.first, t.ja4 = hello.Hello, hello.first, hello.ja4
 	}
 	t.proxied = &admit.TLS{Version: state.Version, CipherSuite: state.CipherSuite, Resumed: state.DidResume}
 	if id := t.identity; id != nil {
@@ -151,6 +152,9 @@ func (p *State) Hello() (*clienthello.Hello, *certs.Identity) {
 	}
 	return &h.Hello, h.identity
 }
+
+// JA4 returns the fingerprint of the client's ClientHello; empty: its listener does not record it, or there is none.
+func (p *State) JA4() string { return p.clientTLS().ja4 }
 
 // EndFor notes why the flow is to end by CauseDown.
 func (p *State) EndFor(reason spec.Reason) { p.downReason.Store(uint32(reason)) }

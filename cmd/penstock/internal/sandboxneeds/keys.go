@@ -285,7 +285,7 @@ rebalance: share idle tolerance
 reload: watch
 removed: live-flows after jitter
 route: name from sni alpn client-names protocol prefix host silence tls to split-by removed timeouts bandwidth
-sniff: max timeout
+sniff: max timeout ja4
 tcp: nagle keepalive keepalive-interval keepalive-count user-timeout fast-open congestion recv-buffer send-buffer
 timeouts: first-byte idle half-closed life life-jitter
 `

@@ -188,6 +188,7 @@ func (l *Listener) AllRoutes() []*Route {
 type Sniff struct {
 	TLS     bool // some route depends on a server name or ALPN
 	First   bool // some route depends on other first bytes
+	JA4     bool // the fingerprint of a ClientHello that is read is recorded
 	Max     int  // bytes
 	Timeout time.Duration
 }

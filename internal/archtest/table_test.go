@@ -215,6 +215,7 @@ var table = []rule{
 		"cmd/penstock/internal/sandboxneeds": assembled,
 		"cmd/penstock/internal/console":      assembled,
 		"cmd/penstock/internal/cycle":        assembled,
+		"cmd/penstock/internal/destination":  assembled,
 		"cmd/penstock/internal/dashboard":    assembled,
 		"cmd/penstock/internal/discover":     assembled,
 		"cmd/penstock/internal/doctor":       assembled,
@@ -241,6 +242,9 @@ var table = []rule{
 		"github.com/alecthomas/kong":         "the command line; it has no dependencies of its own",
 	}, tests: edges{
 		"internal/testattack": "in binaries for tests, the worker attacks from inside",
+	}},
+	{pkg: "cmd/penstock/internal/destination", code: edges{
+		"cmd/penstock/internal/spec": shared,
 	}},
 	{pkg: "cmd/penstock/internal/host", code: edges{
 		"cmd/penstock/internal/spec": shared,
@@ -322,6 +326,7 @@ var table = []rule{
 		"cmd/penstock/internal/route":        "where a flow goes",
 		"cmd/penstock/internal/saved":        "counts that the next worker goes on with",
 		"cmd/penstock/internal/upstream":     "members",
+		"cmd/penstock/internal/destination":  "hosts that clients name",
 		"clienthello":                        public,
 		"quichello":                          public,
 		"relay":                              public,
@@ -644,7 +649,7 @@ var sharedTypes = []string{"cmd/penstock/internal/spec", "cmd/penstock/internal/
 var edgesBetween = map[string][]string{
 	"cmd/penstock/internal/sandboxed":  {"cmd/penstock/internal/account", "cmd/penstock/internal/config", "cmd/penstock/internal/sandboxneeds", "cmd/penstock/internal/discover", "cmd/penstock/internal/earlykeeper", "cmd/penstock/internal/host", "cmd/penstock/internal/keeping", "cmd/penstock/internal/systemd"},
 	"cmd/penstock/internal/keeping":    {"cmd/penstock/internal/saved", "cmd/penstock/internal/config", "cmd/penstock/internal/rules", "cmd/penstock/internal/account", "cmd/penstock/internal/upstream", "cmd/penstock/internal/admit", "cmd/penstock/internal/admin", "cmd/penstock/internal/systemd", "cmd/penstock/internal/earlykeeper", "cmd/penstock/internal/sandboxneeds", "cmd/penstock/internal/host", "cmd/penstock/internal/logs"},
-	"cmd/penstock/internal/hooks":      {"cmd/penstock/internal/logs", "cmd/penstock/internal/account", "cmd/penstock/internal/admit", "cmd/penstock/internal/certs", "cmd/penstock/internal/sandboxneeds", "cmd/penstock/internal/cycle", "cmd/penstock/internal/starttls", "cmd/penstock/internal/firstbytes", "cmd/penstock/internal/ja4", "cmd/penstock/internal/route", "cmd/penstock/internal/saved", "cmd/penstock/internal/upstream"},
+	"cmd/penstock/internal/hooks":      {"cmd/penstock/internal/logs", "cmd/penstock/internal/account", "cmd/penstock/internal/admit", "cmd/penstock/internal/certs", "cmd/penstock/internal/sandboxneeds", "cmd/penstock/internal/cycle", "cmd/penstock/internal/starttls", "cmd/penstock/internal/firstbytes", "cmd/penstock/internal/ja4", "cmd/penstock/internal/route", "cmd/penstock/internal/saved", "cmd/penstock/internal/upstream", "cmd/penstock/internal/destination"},
 	"cmd/penstock/internal/firstbytes": {"cmd/penstock/internal/starttls"},
 	"cmd/penstock/internal/route":      {"cmd/penstock/internal/firstbytes"},
 	"cmd/penstock/internal/liveflows":  {"cmd/penstock/internal/hooks", "cmd/penstock/internal/upstream"},

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -101,7 +102,7 @@ func flowOf(f *relay.FlowInfo) api.Flow {
 	}
 	if p, ok := f.Value.(*hooks.State); ok {
 		n := p.Names()
-		out.Listener, out.Route, out.Group, out.Member = n.Listener, n.Route, n.Group, n.Member
+		out.Listener, out.Route, out.Group, out.Member = n.Listener, n.Route, n.Group, cmp.Or(n.Member, p.Named())
 		out.Protocol = p.Protocol()
 		if h, _ := p.Hello(); h != nil {
 			out.SNI = h.ServerName

@@ -14,6 +14,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/cycle"
+	"github.com/penstock/penstock/cmd/penstock/internal/destination"
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
@@ -169,6 +170,8 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 		Permit:     func(to spec.Endpoint) bool { return d.sandboxed.Permits(to) },
 		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, LastGood: answers.Read(), Share: d.fleet.share, Counts: k.CountsMemory(), Saved: &d.keeping.Before().Members})
 	d.hooks.Clients, d.hooks.Groups = d.clients, d.set
+	d.hooks.Names = destination.NewCache(upstream.DNS{}.Addresses, destination.DefaultLimits)
+	d.hooks.OwnListener = func(at relay.Addr) string { return d.active.Load().ownListeners.ListenerAt(at) }
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: cycle.NewListeners(nil, nil)})
 	d.background.Go(d.forgetMembers)
 	d.background.Go(func() { d.flows.FollowMembers(d.background.closing) })
@@ -316,6 +319,7 @@ func (d *daemon) close() {
 	d.engine.Close()
 	d.flows.Close()
 	d.set.Close()
+	d.hooks.Names.Close()
 	d.hooks.Accounting.Close()
 	d.listening.inherited.Close()
 }

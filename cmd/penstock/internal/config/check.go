@@ -171,16 +171,17 @@ func (r *reader) checkKind(l *listener) {
 		if kind == spec.Unixgram {
 			only([]any{&route.SNI, &route.ALPN}, "a ClientHello is not read from the datagrams of a Unix socket", "on stream and UDP listeners only")
 		}
-		r.checkParts(l, &route.To)
+		r.checkParts(l, &route.To, route.From)
 	}
-	r.checkParts(l, &l.To)
+	r.checkParts(l, &l.To, nil)
 }
 
 // checkParts reports groups to which a listener may not lead.
-func (r *reader) checkParts(l *listener, to *[]spec.Part) {
+func (r *reader) checkParts(l *listener, to *[]spec.Part, from []spec.Network) {
 	for i := range *to {
 		if p := &(*to)[i]; p.Group != nil {
 			r.checkMatches(l, r.position(&p.Group, to), p.Group)
+			r.checkNamed(l, r.position(&p.Group, to), from, p.Group)
 		}
 	}
 }
@@ -241,15 +242,17 @@ func (r *reader) checkMatches(l *listener, at *place, g *spec.Group) {
 }
 
 func (r *reader) checkGroup(g *spec.Group) {
-	if len(g.Members)+len(g.Discover) == 0 && r.isSet(g) {
+	if g.Destination != nil {
+		r.checkDestination(g)
+	} else if len(g.Members)+len(g.Discover) == 0 && r.isSet(g) {
 		// A list that could not be read is nil, and has been reported.
-		if !(r.isSet(&g.Members) && g.Members == nil) && !(r.isSet(&g.Discover) && g.Discover == nil) {
-			r.fail(r.position(g), fault{problem: "the group has no members", allowed: "members, discover, or both"})
+		if !(r.isSet(&g.Members) && g.Members == nil) && !(r.isSet(&g.Discover) && g.Discover == nil) && !r.isSet(&g.Destination) {
+			r.fail(r.position(g), fault{problem: "the group has no members", allowed: "members, discover, or both; or destination"})
 		}
 		return
 	}
 	names := map[string]bool{}
-	usable := len(g.Discover) > 0
+	usable := len(g.Discover) > 0 || g.Destination != nil
 	for i := range g.Members {
 		m := &g.Members[i]
 		if names[m.Name] && m.Name != "" {

@@ -141,7 +141,7 @@ func (r *reader) warnClear(l *listener) {
 
 func (r *reader) warnGroup(g *spec.Group) {
 	has := func(kinds ...spec.Kind) bool {
-		return slices.ContainsFunc(g.Members, func(m spec.Member) bool { return m.To.Kind == 0 || slices.Contains(kinds, m.To.Kind) }) ||
+		return g.Destination != nil || slices.ContainsFunc(g.Members, func(m spec.Member) bool { return m.To.Kind == 0 || slices.Contains(kinds, m.To.Kind) }) ||
 			slices.ContainsFunc(g.Discover, func(d spec.Discover) bool { return slices.Contains(kinds, d.Network) })
 	}
 	if g.Retries == 0 {

@@ -135,8 +135,11 @@ func complete(t *testing.T, c *spec.Config) {
 			t.Errorf("the group's name %q", g.Name)
 		}
 		names[g.Name] = true
-		if g.Balance == "" || g.Timeouts.Connect <= 0 || len(g.Members)+len(g.Discover) == 0 || g.Queue.Timeout <= 0 {
+		if g.Balance == "" || g.Timeouts.Connect <= 0 || len(g.Members)+len(g.Discover) == 0 && g.Destination == nil || g.Queue.Timeout <= 0 {
 			t.Errorf("group %+v", g)
+		}
+		if d := g.Destination; d != nil && (d.Port == 0 || len(d.Allow) == 0 || d.By == "" || d.Timeout <= 0) {
+			t.Errorf("destination %+v", d)
 		}
 		for _, m := range g.Members {
 			if m.Name == "" || m.To.Kind == 0 || m.Weight < 1 {

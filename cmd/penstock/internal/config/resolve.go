@@ -67,6 +67,7 @@ func (r *reader) resolve(f *file) *spec.Config {
 			if route.NeedsSNI() && l.Listen.Kind != spec.Unixgram {
 				l.Sniff.TLS = true
 			}
+			l.Sniff.First = l.Sniff.First || route.NeedsHost() && !l.Datagrams
 		}
 	}
 	r.checkFile(f)
@@ -87,8 +88,11 @@ func (r *reader) group(g, base *spec.Group) {
 			d.Network = spec.UDP
 		}
 	}
-	if bad := misfit(g); bad != nil && !r.isSet(&g.Check) {
+	if bad := misfit(g); (bad != nil || g.Destination != nil) && !r.isSet(&g.Check) {
 		g.Check = nil
+	}
+	if g.Destination != nil && !r.isSet(&g.Eject) {
+		g.Eject = nil
 	}
 	if g.DiscoversIn("xds") && !r.isSet(&g.Panic) {
 		g.Panic = envoyPanic

@@ -145,7 +145,7 @@ func (h *Hooks) reenter(f *relay.Flow, p *State, e *encodedFlow) error {
 	w := p.plan.targetNamed(e.Route, e.Group)
 	switch {
 	case e.Route == "":
-	case !p.connected && w == nil:
+	case !p.connected && (w == nil || w.followed != nil):
 		// It goes where the running configuration says, as after a reload.
 		if !h.route(f, p) {
 			return errNoRoute
@@ -164,6 +164,10 @@ func (h *Hooks) reenter(f *relay.Flow, p *State, e *encodedFlow) error {
 		// has not failed, and must not count as one that has been tried.
 		if p.connected && e.member.Network != 0 {
 			p.member.Store(w.group.Restore(&p.lease, e.Names.Member, e.member))
+		} else if to, err := spec.ParseUpstream(e.Names.Member); p.connected && err == nil {
+			own := *w
+			own.named = &namedHost{name: to.Host, port: to.Port}
+			p.target.Store(&own)
 		}
 	}
 	if p.plan.Gate != nil {

@@ -66,6 +66,9 @@ func (p *State) encode(e *hold.Encoder, upstream *relay.Addr) {
 	set(encodedSeries, series != nil)
 	set(encodedConnected, p.connected)
 	n, member := p.Names(), p.member.Load()
+	if member == nil {
+		n.Member = p.Named()
+	}
 	isUpstream := member != nil && upstream != nil && *member.Addr() == *upstream
 	set(encodedUpstream, isUpstream)
 	set(encodedMember, member != nil && !isUpstream)

@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/cycle"
+	"github.com/penstock/penstock/cmd/penstock/internal/destination"
 	"github.com/penstock/penstock/cmd/penstock/internal/ja4"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/sandboxneeds"
@@ -27,9 +28,12 @@ type Hooks struct {
 	Clients    *certs.Clients        // TLS towards members
 	Groups     *upstream.Set         // those of flows of earlier workers, also if the configuration has them no longer
 	TLS        *TLSFlows             // counts the flows that end with this worker
+	Names      *destination.Cache    // of groups with a destination
 	Sandbox    *sandboxneeds.Current // by which errors of connecting are explained; nil: none
 	// Cycles are the members that lead back to their listener; nil: there are none.
 	Cycles atomic.Pointer[map[cycle.Hop][]string]
+	// OwnListener returns the name of the listener that accepts connections to an address; empty: none does.
+	OwnListener func(relay.Addr) string
 
 	decoded atomic.Int64
 }
@@ -264,7 +268,14 @@ func (h *Hooks) route(f *relay.Flow, p *State) bool {
 		p.reason = spec.ReasonSplit
 		return false
 	}
-	again := p.target.Swap(w) != nil
+	was := p.target.Swap(w)
+	again := was != nil
+	if again && was.named != nil {
+		h.Names.Leave(&was.named.wait)
+	}
+	if w.followed != nil && !h.identify(p, w) {
+		return false
+	}
 	f.SetTimeouts(w.TimeoutsOf(f.ID()))
 	f.SetDial(w.dial)
 	if r.Bandwidth > 0 || again {
@@ -298,11 +309,23 @@ func (h *Hooks) describeClient(f *relay.Flow, p *State) route.Meta {
 // that is not connected yet, the flow goes where the new configuration says.
 func (h *Hooks) upstream(f *relay.Flow, attempt int) *relay.Addr {
 	p := stateOf(f)
+	if p.target.Load().outdated() && attempt == 0 {
+		p.lease.Release()
+		if !h.route(f, p) {
+			return nil
+		}
+	}
+	if n := p.named(); n != nil {
+		return h.follow(f, p, n)
+	}
 	m, reason := h.pick(f, p)
 	if m == nil && p.target.Load().group.Removed() {
 		p.lease.Release()
 		if !h.route(f, p) {
 			return nil
+		}
+		if n := p.named(); n != nil {
+			return h.follow(f, p, n)
 		}
 		m, reason = h.pick(f, p)
 	}
@@ -391,7 +414,7 @@ func (h *Hooks) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err
 	}
 	if err == nil && tls != nil {
 		h.TLS.begin(p)
-		f.Originate(originate(tls, p.clientTLS(), p.member.Load().Host(), to))
+		f.Originate(originate(tls, p.clientTLS(), p.host(), to))
 	} else if asked == nil {
 		h.attempted(p, took, err) // if not, answered or secured says how the attempt ends
 	}
@@ -475,6 +498,7 @@ func (h *Hooks) done(r *relay.Record) {
 	case relay.CauseKilled:
 		e.Reason = spec.ReasonKilled
 	}
+	h.leave(p, &e)
 	if h := p.hello.Load(); h != nil {
 		e.SNI, e.ALPN, e.JA4 = h.ServerName, strings.Join(h.SupportedProtos, ","), h.ja4
 		if id := h.identity; id != nil {

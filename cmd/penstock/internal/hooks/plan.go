@@ -43,6 +43,8 @@ type Target struct {
 	hashed   hashedKey
 	removed  string        // route.Removed, as flows encode it
 	tls      *certs.Client // TLS to the members; nil: none
+	followed *followed     // the group's destination; nil: it has members
+	named    *namedHost    // where the only flow of this target goes; nil: to a member
 }
 
 // In reports whether a route of the target's name in another configuration leads where the target does. A client that the target refuses has no
@@ -84,11 +86,15 @@ func newTarget(r *spec.Route, g *spec.Group, l *spec.Listener, set *upstream.Set
 		byLocal:  upstream.UsesLocal(g),
 		hashed:   hashedKeyOf(g.Hash),
 		removed:  encodeRemoved(r.Removed),
+		followed: newFollowed(g.Destination),
+	}
+	if w.followed != nil {
+		w.Timeouts.Queue = w.followed.Timeout
 	}
 	if g.Timeouts.Connect > 0 {
 		w.Timeouts.Connect = g.Timeouts.Connect
 	}
-	if g.Queue.Timeout > 0 {
+	if g.Queue.Timeout > 0 && w.followed == nil {
 		w.Timeouts.Queue = g.Queue.Timeout
 	}
 	if g.Dial.Proxy != 0 {

@@ -128,7 +128,7 @@ func newTable(routes []*spec.Route, def *spec.Route, identities bool, all *lists
 		byName: newNameIndex(), byHost: newNameIndex(), byALPN: map[string][]int32{},
 		unconditional: noRoute, defaultRoute: def, identities: identities, all: all,
 	}
-	if slices.ContainsFunc(routes, (*spec.Route).AsksFirst) {
+	if slices.ContainsFunc(routes, func(r *spec.Route) bool { return r.AsksFirst() || r.NeedsHost() }) || def != nil && def.NeedsHost() {
 		t.first = make([]firstbytes.Conditions, len(routes))
 	}
 	for i, r := range routes {
@@ -310,6 +310,9 @@ func (t *Table) Pending(m Meta) bool {
 		return false
 	}
 	protocol, host := m.First.Pending()
+	if host && r != nil && r.NeedsHost() {
+		return true
+	}
 	return protocol && t.mayMatch(t.needFirst[kindProtocol], best, &c) || host && t.mayMatch(t.needFirst[kindHost], best, &c) ||
 		t.mayMatch(t.needFirst[kindPrefix], best, &c) || t.mayMatch(t.needFirst[kindSilence], best, &c)
 }

@@ -228,6 +228,12 @@ var rows = slices.Concat([]row{
 	{key: "discover.http", needs: []Kind{AnyPort}, group: discovered("http", nil)},
 	{key: "discover.kubernetes", needs: []Kind{AnyPort}, group: discovered("kubernetes", nil)},
 	{key: "discover.xds", needs: []Kind{AnyPort}, group: discovered("xds", nil)},
+	{key: "group.destination.port", needs: []Kind{Connect}, group: func(a *adder, g *spec.Group) {
+		if d := g.Destination; d != nil {
+			a.port(Connect, d.Port) // at any address
+			a.naming("names").port(Connect, 53)
+		}
+	}},
 	{key: "group.source", needs: []Kind{Bind, NetAdmin}, group: func(a *adder, g *spec.Group) {
 		a.addIf(len(g.Dial.Source) > 0, Bind)
 		a.addIf(g.Dial.Transparent, NetAdmin)
@@ -259,8 +265,9 @@ discover: registry port port-name tags datacenter stale namespace partition peer
 eject: failures for max share
 file: include defaults engine limits log access-log admin reload sandbox drain registries lists fleet listeners groups
 fleet: registry drain-grace
-group: balance hash members discover zone lookups timeouts retries queue slow-start check agent eject down up rebalance panic proxy-protocol dscp tcp tls
+group: balance hash members discover destination zone lookups timeouts retries queue slow-start check agent eject down up rebalance panic proxy-protocol dscp tcp tls
 group.proxy-protocol: version datagrams tlvs forward names tls certificate
+group.destination: by allow networks timeout
 group.timeouts: connect retries
 group.tls: server-name verify min-version alpn starttls
 limits: flows new-flows burst

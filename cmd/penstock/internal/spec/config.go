@@ -290,7 +290,9 @@ type Group struct {
 	Hash     string // what a balancer hashes: source, 4-tuple, sni, or tlv:0xNN (see HashTLV)
 	Members  []Member
 	Discover []Discover
-	Lookups  Lookups
+	// Destination says where flows go instead of members; nil: to members.
+	Destination *Destination
+	Lookups     Lookups
 	// Zone says what the zones of members are used for: ZonePrefer or ZoneWeighted; otherwise nothing.
 	Zone string
 

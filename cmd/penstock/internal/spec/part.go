@@ -57,7 +57,14 @@ func (r *Route) LeadsTo(group string) bool {
 	return slices.ContainsFunc(r.To, func(p Part) bool { return p.Group != nil && p.Group.Name == group })
 }
 
-// NeedsSNI reports whether the member of a client depends on its server name, once the route is chosen.
+// NeedsSNI reports whether the upstream of a client depends on its server name, once the route is chosen.
 func (r *Route) NeedsSNI() bool {
-	return r.SplitBy == "sni" || slices.ContainsFunc(r.To, func(p Part) bool { return p.Group != nil && p.Group.Hash == "sni" })
+	return r.SplitBy == "sni" || slices.ContainsFunc(r.To, func(p Part) bool {
+		return p.Group != nil && (p.Group.Hash == "sni" || p.Group.Destination.needs(BySNI))
+	})
+}
+
+// NeedsHost reports whether the upstream of a client depends on the host of its first request, once the route is chosen.
+func (r *Route) NeedsHost() bool {
+	return slices.ContainsFunc(r.To, func(p Part) bool { return p.Group != nil && p.Group.Destination.needs(ByHost) })
 }

@@ -39,6 +39,12 @@ const (
 	ReasonEjected                 // the same: its member is ejected
 	ReasonSplit                   // the part of its route that it has got refuses
 	ReasonBanned                  // its network is banned
+	ReasonNoName                  // its group goes by a name, and the client has sent none that is valid
+	ReasonNameDenied              // the name is not in allow of its group's destination
+	ReasonNameFailed              // the name has no address, or the resolver fails
+	ReasonNameTimeout             // the resolver did not answer in time
+	ReasonNameLimit               // too many names are being looked up, for this client or for all
+	ReasonAddressDenied           // every address of the name is one of networks that are refused
 	NumReasons
 )
 
@@ -75,6 +81,12 @@ var reasonNames = [NumReasons]string{
 	ReasonEjected:          "ejected",
 	ReasonSplit:            "split",
 	ReasonBanned:           "banned",
+	ReasonNoName:           "no-name",
+	ReasonNameDenied:       "name-denied",
+	ReasonNameFailed:       "name-failed",
+	ReasonNameTimeout:      "name-timeout",
+	ReasonNameLimit:        "name-limit",
+	ReasonAddressDenied:    "address-denied",
 }
 
 // String returns the reason's name, lower-case with hyphens; empty for ReasonNone.

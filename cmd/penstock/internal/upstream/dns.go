@@ -79,11 +79,36 @@ func (w dnsWatch) Watch(ctx context.Context, update func([]Target, error)) {
 func (w dnsWatch) lookup(ctx context.Context) (targets []Target, ttl time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
+	r, seen := w.dns.resolver()
+	if w.query.Service != "" {
+		targets, err = w.services(ctx, r)
+	} else {
+		var ips []netip.Addr
+		ips, err = lookupIPs(ctx, r, w.query.Host)
+		targets = w.targets(ips, w.query.Port, 1, false)
+	}
+	return targets, seen.get(), err
+}
+
+// Addresses returns the addresses of a name, IPv4 first and otherwise as the resolver orders them, and how long they hold; without records,
+// as from /etc/hosts, it is the greatest duration. The name is complete: search lists are not used, so that nobody gets the address of
+// another name.
+func (d DNS) Addresses(ctx context.Context, name string) ([]netip.Addr, time.Duration, error) {
+	r, seen := d.resolver()
+	ips, err := r.LookupNetIP(ctx, "ip", name+".")
+	for i := range ips {
+		ips[i] = ips[i].Unmap()
+	}
+	slices.SortStableFunc(ips, func(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) })
+	return ips, seen.get(), err
+}
+
+// resolver returns a resolver for one lookup, and what has the TTL of its answers. It is a new one each time: package net shares
+// connections between lookups of one name with the same resolver.
+func (d DNS) resolver() (*net.Resolver, *ttlTracker) {
 	seen := &ttlTracker{least: 1<<63 - 1}
-	// A new resolver each time: package net shares connections between lookups of one
-	// name with the same resolver.
 	r := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-		dial := w.dns.Dial
+		dial := d.Dial
 		if dial == nil {
 			dial = new(net.Dialer).DialContext
 		}
@@ -96,14 +121,7 @@ func (w dnsWatch) lookup(ctx context.Context) (targets []Target, ttl time.Durati
 		}
 		return &streamConn{Conn: c, ttls: seen}, nil
 	}}
-	if w.query.Service != "" {
-		targets, err = w.services(ctx, r)
-	} else {
-		var ips []netip.Addr
-		ips, err = lookupIPs(ctx, r, w.query.Host)
-		targets = w.targets(ips, w.query.Port, 1, false)
-	}
-	return targets, seen.get(), err
+	return r, seen
 }
 
 func (w dnsWatch) targets(ips []netip.Addr, port uint16, weight int, backup bool) (ts []Target) {

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// egressWorld is a network of its own, with a name server and two web servers, whose addresses are public ones there.
+const egressWorld = `
+ip addr add 93.184.216.34/32 dev lo
+ip addr add 93.184.216.35/32 dev lo
+ip -6 addr add 2606:2800:220:1::34/128 dev lo nodad || true
+echo "nameserver 127.0.0.1
+search other.test" >/etc/resolv.conf
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout /tmp/key.pem -out /tmp/cert.pem -days 2 -subj /CN=x -addext 'subjectAltName=DNS:*.debian.test,DNS:one.test' 2>/dev/null
+cat >/tmp/unbound.conf <<'END'
+server:
+  interface: 127.0.0.1
+  do-daemonize: no
+  use-syslog: no
+  username: ""
+  chroot: ""
+  directory: "/tmp"
+  pidfile: ""
+  local-zone: "test." static
+  local-data: "a.debian.test. 60 IN A 93.184.216.34"
+  local-data: "one.test. 60 IN A 93.184.216.35"
+  local-data: "both.debian.test. 60 IN A 93.184.216.40"
+  local-data: "both.debian.test. 60 IN AAAA 2606:2800:220:1::34"
+  local-data: "metadata.debian.test. 60 IN A 169.254.169.254"
+  local-data: "mapped.debian.test. 60 IN AAAA 64:ff9b::a9fe:a9fe"
+  local-data: "private.debian.test. 60 IN A 10.0.0.1"
+  local-data: "own.debian.test. 60 IN A 93.184.216.36"
+  local-data: "rebinding.debian.test. 1 IN A 93.184.216.34"
+  local-data: "short.debian.test.other.test. 60 IN A 93.184.216.34"
+remote-control:
+  control-enable: yes
+  control-interface: /tmp/unbound.sock
+  control-use-cert: no
+END
+cat >/tmp/nginx.conf <<'END'
+daemon off;
+pid /tmp/nginx.pid;
+error_log /tmp/nginx.log;
+user root;
+events {}
+http {
+  access_log off;
+  client_body_temp_path /tmp/nginx-a; proxy_temp_path /tmp/nginx-b; fastcgi_temp_path /tmp/nginx-c; uwsgi_temp_path /tmp/nginx-d; scgi_temp_path /tmp/nginx-e;
+  ssl_certificate /tmp/cert.pem;
+  ssl_certificate_key /tmp/key.pem;
+  server { listen 93.184.216.34:443 ssl; listen [2606:2800:220:1::34]:443 ssl; location / { return 200 "first: $ssl_server_name at $server_addr\n"; } }
+  server { listen 93.184.216.35:443 ssl; location / { return 200 "second: $ssl_server_name\n"; } }
+  server { listen 93.184.216.35:80; location / { return 200 "clear: $host\n"; } }
+}
+END
+until_ok() { for i in $(seq 600); do "$@" >/dev/null 2>&1 && return 0; read -t 0.05 <> <(:) || true; done; echo "in vain: $*"; cat /tmp/log; exit 1; }
+ask() { curl -s --cacert /tmp/cert.pem --connect-to ::127.0.0.1:8443 "https://$1/" || echo "$1: nothing"; }
+refused() { # NAME REASON
+	ask $1
+	until_ok grep -q "\"sni\":\"$1\".*\"reason\":\"$2\"" /tmp/access.log
+}
+unbound -p -c /tmp/unbound.conf >/tmp/unbound.log 2>&1 &
+nginx -c /tmp/nginx.conf &
+`
+
+// Clients go to the hosts that they name: real ones, by names of a real name server, in a sandbox that allows no more than that.
+func TestEgressByName(t *testing.T) {
+	need(t, "unshare", "ip", "unbound", "unbound-control", "nginx", "curl", "openssl", "bash")
+	t.Parallel()
+	out, err := runApart(t, egressWorld+`
+ip addr add 93.184.216.36/32 dev lo
+cat >/tmp/penstock.yaml <<'END'
+access-log: {to: /tmp/access.log}
+admin: {listen: unix:///tmp/admin.sock}
+keeper: {}
+listeners:
+  tls:
+    listen: tcp://127.0.0.1:8443
+    to: egress
+  own: {listen: "tcp://93.184.216.36:443", to: "echo:"}
+  clear: {listen: "tcp://127.0.0.1:8080", to: clear}
+groups:
+  egress:
+    destination: {port: 443, allow: ["*.debian.test", one.test]}
+  clear:
+    destination: {by: host, port: 80, allow: [one.test]}
+END
+penstock check -c /tmp/penstock.yaml
+penstock run -c /tmp/penstock.yaml >/tmp/log 2>&1 &
+daemon=$!
+until_ok curl -s --cacert /tmp/cert.pem --resolve a.debian.test:443:93.184.216.34 https://a.debian.test/
+until_ok unbound-control -s /tmp/unbound.sock -c /tmp/unbound.conf status
+until_ok test -S /tmp/admin.sock
+ask a.debian.test
+ask A.Debian.Test
+ask one.test
+ask both.debian.test
+curl -s --connect-to ::127.0.0.1:8080 http://one.test/
+curl -s --connect-to ::127.0.0.1:8080 http://a.debian.test/ || echo "clear: nothing"
+refused metadata.debian.test address-denied
+refused mapped.debian.test address-denied
+refused private.debian.test address-denied
+refused own.debian.test loop
+refused none.debian.test name-failed
+refused short.debian.test name-failed
+refused two.test name-denied
+curl -sk https://127.0.0.1:8443/ || echo "no name: nothing"
+until_ok grep -q '"reason":"no-name"' /tmp/access.log
+ask rebinding.debian.test
+unbound-control -s /tmp/unbound.sock -c /tmp/unbound.conf local_data_remove rebinding.debian.test
+unbound-control -s /tmp/unbound.sock -c /tmp/unbound.conf local_data rebinding.debian.test 1 IN A 127.0.0.1
+rebound() { ask rebinding.debian.test | grep -q nothing; }
+until_ok rebound
+until_ok grep -q '"sni":"rebinding.debian.test".*"reason":"address-denied"' /tmp/access.log
+ask a.debian.test
+until_ok grep -q '"member":"tcp://a.debian.test:443".*"upstream":"tcp://93.184.216.34:443"' /tmp/access.log
+kill $daemon
+wait $daemon || true
+grep -o '"held":"[^"]*"' /tmp/log || true
+`)
+	t.Log(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"first: a.debian.test at 93.184.216.34\n", "second: one.test\n", "first: both.debian.test at 2606:2800:220:1::34\n", "clear: one.test\n", "clear: nothing\n", "no name: nothing\n",
+		"metadata.debian.test: nothing\n", "mapped.debian.test: nothing\n", "private.debian.test: nothing\n", "own.debian.test: nothing\n", "none.debian.test: nothing\n", "short.debian.test: nothing\n", "two.test: nothing\n",
+		"first: rebinding.debian.test at 93.184.216.34\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it does not say %q", want)
+		}
+	}
+}

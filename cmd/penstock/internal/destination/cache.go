@@ -1,0 +1,295 @@
+package destination
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// LookupFunc returns the addresses of a name, in the order in which they are tried, and how long that holds.
+type LookupFunc func(ctx context.Context, name string) (addrs []netip.Addr, ttl time.Duration, err error)
+
+// Limits bound what names take, whatever clients ask for. The zero value has the defaults.
+type Limits struct {
+	Names     int // answers with addresses that are kept; those asked for longest ago go first
+	Failures  int // answers without, which have room of their own: names that do not exist push out none that do
+	Lookups   int // names that are looked up at the same time
+	Queue     int // names that wait for that
+	PerSource int // names that are looked up, or wait for that, because of one source: an IPv4 address, or an IPv6 /64
+}
+
+// DefaultLimits are the limits of the daemon.
+var DefaultLimits = Limits{Names: 8192, Failures: 2048, Lookups: 64, Queue: 1024, PerSource: 32}
+
+const (
+	lookupTimeout = 10 * time.Second
+	minTTL        = time.Second
+	maxTTL        = time.Hour
+	defaultTTL    = 30 * time.Second // of an answer that does not say how long it holds, such as one of /etc/hosts
+	notFoundTTL   = 5 * time.Second  // of a name that does not exist, or has no address
+	failureTTL    = time.Second      // of a resolver that fails
+	maxAddrs      = 32               // of one name that are kept
+)
+
+// An Answer is what is known of a name.
+type Answer struct {
+	Addrs []netip.Addr // must not be changed
+	Err   error        // nil if there are any
+}
+
+// Status says whether there is an answer.
+type Status uint8
+
+// The statuses.
+const (
+	Known   Status = iota // there is
+	Pending               // there will be: Resume is called
+	Limited               // too many names are looked up for this source, or for all
+)
+
+// A Resumer is told that a flow may go on. Resume is called at most once for each Ask, and does nothing if the flow has ended.
+type Resumer interface{ Resume() }
+
+// A Wait is one flow that waits for an answer. The zero value is ready, and must not be moved in memory while the flow waits.
+type Wait struct {
+	name   *name // nil: it does not wait
+	place  *list.Element
+	resume Resumer
+	answer *Answer // guarded by the cache's lock
+}
+
+// A Cache looks names up, once for all flows that want one at the same time, and keeps the answers. Its methods are safe for concurrent
+// use and do not block.
+type Cache struct {
+	lookup LookupFunc
+	limits Limits
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu       sync.Mutex
+	closed   bool
+	names    map[string]*name
+	good     list.List // of *name with addresses, the one last asked for first
+	bad      list.List // of *name without
+	running  int
+	queue    list.List            // of *name that wait to be looked up, in their order
+	bySource map[netip.Prefix]int // names that are looked up or queued
+	counts   Counts
+}
+
+// A name is what is known of one name. The cache's lock guards it.
+type name struct {
+	text    string
+	answer  *Answer // nil: none yet
+	expires time.Time
+	place   *list.Element // in good or bad; nil: it is being looked up for the first time
+	kept    *list.List    // good or bad
+	pending bool          // it is looked up, or queued for that
+	source  netip.Prefix  // for which it is
+	waits   list.List     // of *Wait
+}
+
+// Counts are what a cache has done, and has now.
+type Counts struct {
+	Found, NotFound, Failed int64 // lookups that have ended, by what they have found
+	Hits                    int64 // flows for which there was an answer
+	Waits                   int64 // flows that have waited for one
+	Limited                 int64 // flows that were refused because of a limit
+	Evicted                 int64 // answers that were dropped to make room, before they had expired
+
+	Names, Failures, Lookups, Queued, Flows int64 // at the moment; Flows wait for an answer
+}
+
+// NewCache returns a cache that looks up with lookup. The caller must close it.
+func NewCache(lookup LookupFunc, limits Limits) *Cache {
+	if limits == (Limits{}) {
+		limits = DefaultLimits
+	}
+	c := &Cache{lookup: lookup, limits: limits, names: map[string]*name{}, bySource: map[netip.Prefix]int{}}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// Close ends all lookups, and waits for them. Nobody is resumed.
+func (c *Cache) Close() {
+	c.mu.Lock()
+	c.closed = true
+	c.cancel()
+	c.mu.Unlock()
+	c.wg.Wait()
+}
+
+// Counts returns what the cache has done, and has now.
+func (c *Cache) Counts() Counts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.counts
+	n.Names, n.Failures, n.Lookups, n.Queued = int64(c.good.Len()), int64(c.bad.Len()), int64(c.running), int64(c.queue.Len())
+	return n
+}
+
+// Ask returns the answer for a name that Normalize has returned, if it is known. If not, the name is looked up for the source, unless it
+// is already, and w waits until resume is told, or Leave is called. With a nil w nobody waits.
+func (c *Cache) Ask(text string, source netip.Addr, w *Wait, resume Resumer) (Answer, Status) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.names[text]
+	if n != nil && n.answer != nil && time.Now().Before(n.expires) {
+		c.counts.Hits++
+		n.kept.MoveToFront(n.place)
+		return *n.answer, Known
+	}
+	if n == nil || !n.pending {
+		from := sourceOf(source)
+		if c.closed || c.bySource[from] >= c.limits.PerSource || c.running >= c.limits.Lookups && c.queue.Len() >= c.limits.Queue {
+			c.counts.Limited++
+			return Answer{}, Limited
+		}
+		if n == nil {
+			n = &name{text: text}
+			c.names[text] = n
+		}
+		n.pending, n.source = true, from
+		c.bySource[from]++
+		if c.running < c.limits.Lookups {
+			c.begin(n)
+		} else {
+			c.queue.PushBack(n)
+		}
+	}
+	if w != nil {
+		c.counts.Waits++
+		c.counts.Flows++
+		w.name, w.resume, w.answer = n, resume, nil
+		w.place = n.waits.PushBack(w)
+	}
+	return Answer{}, Pending
+}
+
+// Answer returns what was found for a flow that was resumed, and reports whether there is anything: it may have been resumed by others.
+func (c *Cache) Answer(w *Wait) (Answer, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w.answer == nil {
+		return Answer{}, false
+	}
+	a := *w.answer
+	w.answer = nil
+	return a, true
+}
+
+// Leave ends the wait of a flow, if it waits. The lookup goes on for others, and for the cache.
+func (c *Cache) Leave(w *Wait) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w.name != nil {
+		w.name.waits.Remove(w.place)
+		w.name, w.place, w.resume = nil, nil, nil
+		c.counts.Flows--
+	}
+}
+
+// sourceOf returns what counts as one source.
+func sourceOf(a netip.Addr) netip.Prefix {
+	a = a.Unmap().WithZone("")
+	bits := a.BitLen()
+	if a.Is6() {
+		bits = 64
+	}
+	p, _ := a.Prefix(bits)
+	return p
+}
+
+// begin looks a name up. The caller holds the lock.
+func (c *Cache) begin(n *name) {
+	c.running++
+	c.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, lookupTimeout)
+		defer cancel()
+		addrs, ttl, err := c.lookup(ctx, n.text)
+		c.end(n, addrs, ttl, err)
+	})
+}
+
+// end notes what was found, and resumes who has waited for it.
+func (c *Cache) end(n *name, addrs []netip.Addr, ttl time.Duration, err error) {
+	c.mu.Lock()
+	c.running--
+	n.pending = false
+	if c.bySource[n.source]--; c.bySource[n.source] == 0 {
+		delete(c.bySource, n.source)
+	}
+	if c.closed {
+		c.mu.Unlock()
+		return
+	}
+	var dns *net.DNSError
+	switch {
+	case err == nil && len(addrs) > 0:
+		c.counts.Found++
+		if ttl == 1<<63-1 {
+			ttl = defaultTTL
+		}
+		ttl = min(ttl, maxTTL)
+	case err == nil, errors.As(err, &dns) && dns.IsNotFound:
+		c.counts.NotFound++
+		ttl, addrs = notFoundTTL, nil
+		if err == nil {
+			err = errNoAddress
+		}
+	default:
+		c.counts.Failed++
+		ttl, addrs = failureTTL, nil
+	}
+	n.answer = &Answer{addrs[:min(len(addrs), maxAddrs)], err}
+	n.expires = time.Now().Add(max(ttl, minTTL))
+	c.keep(n)
+	var all []Resumer
+	for e := n.waits.Front(); e != nil; e = n.waits.Front() {
+		w := e.Value.(*Wait)
+		n.waits.Remove(e)
+		all = append(all, w.resume)
+		w.answer, w.name, w.place, w.resume = n.answer, nil, nil, nil
+		c.counts.Flows--
+	}
+	if next := c.queue.Front(); next != nil {
+		c.queue.Remove(next)
+		c.begin(next.Value.(*name))
+	}
+	c.mu.Unlock()
+	for _, r := range all {
+		r.Resume()
+	}
+}
+
+var errNoAddress = errors.New("the name has no address")
+
+// keep puts a name among those with an answer, of which the ones asked for longest ago make room. The caller holds the lock.
+func (c *Cache) keep(n *name) {
+	if n.place != nil {
+		n.kept.Remove(n.place)
+	}
+	most := c.limits.Names
+	if n.kept = &c.good; n.answer.Err != nil {
+		n.kept, most = &c.bad, c.limits.Failures
+	}
+	n.place = n.kept.PushFront(n)
+	for e := n.kept.Back(); n.kept.Len() > most; e = n.kept.Back() {
+		old := e.Value.(*name)
+		n.kept.Remove(e)
+		old.place, old.kept = nil, nil
+		if time.Now().Before(old.expires) {
+			c.counts.Evicted++
+		}
+		if old.pending {
+			old.answer = nil // it is in names until it is looked up again
+			continue
+		}
+		delete(c.names, old.text)
+	}
+}

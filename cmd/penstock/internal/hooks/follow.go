@@ -1,0 +1,215 @@
+package hooks
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/account"
+	"github.com/penstock/penstock/cmd/penstock/internal/destination"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
+)
+
+// A namedHost is where a flow goes whose group has a destination instead of members. It belongs to the flow's loop, but for name and
+// port, which do not change.
+type namedHost struct {
+	name  string
+	port  uint16
+	addrs []netip.Addr // still to be tried
+	known bool         // addrs were looked up, and those that are refused left out
+	tried int
+	took  time.Duration // time spent on failed attempts
+	wait  destination.Wait
+	err   error // why the flow is refused; nil: it is not, or its reason says all
+}
+
+// url returns the name of the host as members are called.
+func (n *namedHost) url() string { return "tcp://" + n.name + ":" + strconv.Itoa(int(n.port)) }
+
+// identify finds out where a flow goes whose group has a destination, and reports whether it may. The flow has a target of its own then, so
+// that all other flows have nothing for this.
+func (h *Hooks) identify(p *State, w *Target) bool {
+	own := *w
+	own.named = &namedHost{port: w.followed.Port}
+	p.reason = w.followed.name(p, own.named)
+	p.target.Store(&own)
+	return p.reason == spec.ReasonNone
+}
+
+// named returns where a flow goes instead of to a member; nil: to a member, or it has no target yet.
+func (p *State) named() *namedHost {
+	if w := p.target.Load(); w != nil {
+		return w.named
+	}
+	return nil
+}
+
+// follow is the part of the hook upstream for a group with a destination.
+func (h *Hooks) follow(f *relay.Flow, p *State, n *namedHost) *relay.Addr {
+	w := p.target.Load()
+	up, down := f.Transfers()
+	p.moveTo(h.series(p), Moved(&up), Moved(&down))
+	if !n.known {
+		answer, ok := h.Names.Answer(&n.wait)
+		status := destination.Known
+		if !ok {
+			h.Names.Leave(&n.wait)
+			answer, status = h.Names.Ask(n.name, clientAddr(f), &n.wait, f.Ref())
+		}
+		switch status {
+		case destination.Pending:
+			f.Queue()
+			return nil
+		case destination.Limited:
+			p.reason = spec.ReasonNameLimit
+		default:
+			p.reason = h.admitAddresses(w, n, answer)
+		}
+	}
+	if p.reason == spec.ReasonNone {
+		p.reason = n.exhausted(w.To)
+	}
+	if p.reason != spec.ReasonNone {
+		return nil
+	}
+	to := relay.Addr{Network: relay.TCP, AddrPort: netip.AddrPortFrom(n.addrs[0], n.port)}
+	n.addrs = n.addrs[1:]
+	n.tried++
+	return &to
+}
+
+// exhausted returns why no further address is tried; ReasonNone: one is.
+func (n *namedHost) exhausted(g *spec.Group) spec.Reason {
+	switch {
+	case n.tried == 0:
+	case len(n.addrs) == 0 || g.Retries == 0:
+		return spec.ReasonConnectFailed
+	case n.tried > g.Retries || g.Timeouts.Retries > 0 && n.took >= g.Timeouts.Retries:
+		return spec.ReasonRetries
+	}
+	return spec.ReasonNone
+}
+
+// admitAddresses keeps the addresses to which a flow may go.
+func (h *Hooks) admitAddresses(w *Target, n *namedHost, answer destination.Answer) spec.Reason {
+	if answer.Err != nil {
+		n.err = answer.Err
+		return spec.ReasonNameFailed
+	}
+	reason := spec.ReasonNone
+	for _, a := range answer.Addrs {
+		why := destination.Refuses(a, w.followed.Networks)
+		if own := h.ownListener(netip.AddrPortFrom(a, n.port)); why == "" && own != "" {
+			why, reason = "the address of the listener "+own, spec.ReasonLoop
+		}
+		if why == "" {
+			n.addrs = append(n.addrs, a)
+		} else if n.err == nil {
+			n.err = fmt.Errorf("%s: %v is refused: %s", n.name, a, why)
+		}
+	}
+	switch {
+	case len(n.addrs) > 0:
+		n.known, n.err = true, nil
+		return spec.ReasonNone
+	case reason == spec.ReasonNone:
+		return spec.ReasonAddressDenied
+	}
+	return reason
+}
+
+// ownListener returns the listener of this relay that has an address; empty: none has.
+func (h *Hooks) ownListener(at netip.AddrPort) string {
+	if h.OwnListener == nil {
+		return ""
+	}
+	return h.OwnListener(relay.Addr{Network: relay.TCP, AddrPort: at})
+}
+
+// followed are what a destination of a configuration is made of.
+type followed struct {
+	*spec.Destination
+	names *destination.Names
+}
+
+func newFollowed(d *spec.Destination) *followed {
+	if d == nil {
+		return nil
+	}
+	return &followed{d, destination.NewNames(d.Allow)}
+}
+
+// name finds out the name that a client asks for. The reason is why it may not have it.
+func (d *followed) name(p *State, n *namedHost) spec.Reason {
+	sent := ""
+	switch d.By {
+	case spec.ByHost:
+		sent = p.clientTLS().first.Host()
+	default:
+		sent = p.clientTLS().ServerName
+		if sent == "" && p.header != nil {
+			sent = p.header.SNI
+		}
+	}
+	name, ok := destination.Normalize(sent)
+	switch {
+	case sent == "":
+		n.err = errNoName[d.By]
+		return spec.ReasonNoName
+	case !ok:
+		n.err = fmt.Errorf("%.256q is not the name of a host", sent)
+		return spec.ReasonNoName
+	}
+	n.name = name
+	if !d.names.Allow(name) {
+		n.err = fmt.Errorf("%s is not in allow of the destination", name)
+		return spec.ReasonNameDenied
+	}
+	return spec.ReasonNone
+}
+
+var errNoName = map[string]error{
+	spec.BySNI:  errors.New("the client has sent no server name"),
+	spec.ByHost: errors.New("the client has asked for no host by HTTP"),
+}
+
+// outdated reports whether a reload has given the target's group a destination, another one, or none any more: the flow is then routed again,
+// unless it has begun to connect.
+func (w *Target) outdated() bool {
+	return w.To != nil && w.group.Config().Destination != w.To.Destination && !w.group.Removed()
+}
+
+// host returns the host with which the certificate of the flow's upstream is compared.
+func (p *State) host() string {
+	if n := p.named(); n != nil {
+		return n.name
+	}
+	return p.member.Load().Host()
+}
+
+// Named returns the host to which the flow goes, as members are called; empty: its group has members, or the host is not known.
+func (p *State) Named() string {
+	if n := p.named(); n != nil && n.name != "" {
+		return n.url()
+	}
+	return ""
+}
+
+// leave ends what a flow with a destination still waits for, and adds to its record.
+func (h *Hooks) leave(p *State, e *account.Entry) {
+	n := p.named()
+	if n == nil {
+		return
+	}
+	h.Names.Leave(&n.wait)
+	e.Member = p.Named()
+	switch {
+	case e.Cause == relay.CauseQueueTimeout:
+		e.Reason, e.Err = spec.ReasonNameTimeout, fmt.Errorf("%s: no answer in %v", n.name, p.target.Load().followed.Timeout)
+	case e.Err == nil:
+		e.Err = n.err
+	}
+}

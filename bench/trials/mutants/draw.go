@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,8 +45,8 @@ var swaps = map[token.Token]token.Token{
 // others are named constants, and what one more or less makes of them.
 var others = map[string]string{"true": "false", "false": "true", "up": "down", "down": "up", "sideClient": "sideUpstream", "sideUpstream": "sideClient"}
 
-// candidates returns what can be drawn, by line.
-func (b *builder) candidates(reached *reach) (lines [][]*mutant, err error) {
+// candidates returns what can be drawn, by line, of files whose names match an expression.
+func (b *builder) candidates(reached *reach, of *regexp.Regexp) (lines [][]*mutant, err error) {
 	for _, dir := range packages {
 		names, err := filepath.Glob(filepath.Join(b.root, dir, "*.go"))
 		if err != nil {
@@ -53,7 +54,7 @@ func (b *builder) candidates(reached *reach) (lines [][]*mutant, err error) {
 		}
 		for _, name := range names {
 			file := filepath.ToSlash(filepath.Join(dir, filepath.Base(name)))
-			if strings.Contains(name, "_invariants_") || !reached.has(file) {
+			if strings.Contains(name, "_invariants_") || !reached.has(file) || !of.MatchString(file) {
 				continue
 			}
 			text, err := os.ReadFile(name)

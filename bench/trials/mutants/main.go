@@ -40,6 +40,7 @@ func run() error {
 	again := flag.String("again", "", "the output of an earlier run: nothing is drawn, and those of its mutants that live are tried")
 	most := flag.Duration("for", time.Minute, "how much time of the processor one is tried for")
 	reach := flag.String("reach", "", "a coverage profile of the simulation, which is made if the file does not exist; empty: a temporary one")
+	files := flag.String("files", "", "an expression that the names of files match that mutants are drawn from, such as datagram_(close|own); empty: all")
 	list := flag.Bool("list", false, "say what would be tried, and no more")
 	root := flag.String("root", ".", "the root of the repository")
 	flag.Parse()
@@ -61,7 +62,11 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	lines, err := b.candidates(reached)
+	of, err := regexp.Compile(*files)
+	if err != nil {
+		return err
+	}
+	lines, err := b.candidates(reached, of)
 	if err != nil {
 		return err
 	}

@@ -69,12 +69,19 @@ func (e *core) attachPorts() {
 	}
 }
 
-// noteStats continues the counters of a loop that is gone as those of another one.
-func (e *core) noteStats(l *ledger.Ledger) {
-	if s, err := ledger.StatsOf[loopCounters](l); err == nil {
-		s.resetGauges()
-		e.earlier.stats.add(s)
+// takeCounters continues the counters of loops that this process does not have as those of its first one, and lets go of their ledgers.
+// A process that dies before leaves them to the next one. The holder may learn of the drop too late: so the counters are 0 then.
+func (e *core) takeCounters() {
+	for _, l := range e.surplus {
+		if s, err := ledger.StatsOf[loopCounters](l.ledger); err == nil {
+			s.resetGauges()
+			e.stats[0].add(s)
+			*s = loopCounters{}
+		}
+		l.ledger.Close()
+		e.holding.drop(l.key)
 	}
+	e.surplus = nil
 }
 
 // findOlder finds the datagram flows of an earlier process whose client has a newer one at the same listener, on whichever

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -185,7 +186,7 @@ func (e *core) openLedgers() error {
 	return nil
 }
 
-// dropLedgers lets go of the ledgers of loops that this process does not have, and whose counters it continues.
+// dropLedgers takes the ledgers of loops that this process does not have out of those that it goes on with; see takeCounters.
 func (e *core) dropLedgers() {
 	// First what is held for their flows, which have ended: without the ledger, the next process takes them for flows that got lost.
 	e.earlier.flows = slices.DeleteFunc(e.earlier.flows, func(f hold.Held) bool {
@@ -200,13 +201,13 @@ func (e *core) dropLedgers() {
 		}
 		return true
 	})
-	for i, l := range e.ledgers {
-		if i >= e.cfg.Loops {
+	for _, i := range slices.Sorted(maps.Keys(e.ledgers)) {
+		if l := e.ledgers[i]; i >= e.cfg.Loops {
 			if l.ledger != nil {
-				e.noteStats(l.ledger)
-				l.ledger.Close()
+				e.surplus = append(e.surplus, l)
+			} else {
+				e.holding.drop(l.key)
 			}
-			e.holding.drop(l.key)
 			delete(e.ledgers, i)
 		}
 	}

@@ -60,6 +60,7 @@ type core struct {
 	base          int64                 // CLOCK_MONOTONIC at start
 	lost          hold.Restored         // flows that New could not give to Restore
 	earlier       earlierHeld           // flows and ledgers that Restore has not handled yet
+	surplus       []earlierLedger       // of loops that this process does not have
 	needed        int                   // loops that are needed for the flows of an earlier process; 0: there was none
 	newest        uint32                // the highest generation of all flows of earlier processes, those too of loops that this one does not have
 	done          chan struct{}         // closed when every loop has ended
@@ -193,6 +194,9 @@ func (e *core) newLoops() (keepings []*keeping, err error) {
 					keepings[i].ledger.Close()
 				}
 			}
+			for _, l := range e.surplus {
+				l.ledger.Close()
+			}
 			return nil, err
 		}
 		stats := new(loopCounters)
@@ -203,7 +207,7 @@ func (e *core) newLoops() (keepings []*keeping, err error) {
 		l.AtEnd = func() { e.keepStats(i) }
 		e.loops, e.stats, keepings = append(e.loops, l), append(e.stats, stats), append(keepings, k)
 	}
-	e.stats[0].add(&e.earlier.stats)
+	e.takeCounters()
 	return keepings, nil
 }
 

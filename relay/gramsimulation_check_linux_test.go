@@ -13,6 +13,9 @@ func (s *gramSimulation) lookAtGrams() {
 	if s.core == nil || s.wrong != nil {
 		return
 	}
+	if s.core.state != closed {
+		s.lookAtDrain()
+	}
 	before, ports := s.groups.queued, fmt.Sprint(s.processes, s.relistens)
 	for _, d := range s.core.datagrams.all {
 		for _, p := range d.ports {
@@ -36,6 +39,7 @@ func (s *gramSimulation) lookAtGrams() {
 		s.lookAtLoop(d, clients)
 	}
 	s.lookAtLimited()
+	s.lookAtDrops()
 	missing, left := int64(0), s.unresolved[:0]
 	for _, x := range s.unresolved {
 		if x.got || x.lost || x.crashed {
@@ -93,6 +97,7 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 				x.moved, x.activeAt = n, s.world.Elapsed()
 			}
 			x.loop = d.loop.Index
+			s.lookAtOwn(f, x)
 			s.lookAtGram(f, x)
 		}
 		if !f.kept {
@@ -134,7 +139,7 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 
 // settleGrams lets all happen that is under way, until nothing does any more. Peers read what comes.
 func (s *gramSimulation) settleGrams() {
-	s.process.Fault = nil
+	s.process.Fault, s.faults = nil, nil
 	s.process.DieAfter(0)
 	s.keeper.fails = 0
 	for turns, still := 0, 0; (still < 3 || still < 20 && s.core.datagrams.strays.Load() > 0) && s.wrong == nil; turns++ {
@@ -153,6 +158,7 @@ func (s *gramSimulation) settleGrams() {
 		for i := range s.clients {
 			s.clientReads(i, 1000)
 		}
+		s.successorReads(1000)
 		s.keeper.closeDropped()
 		if s.progressOfGrams() != before {
 			still = 0
@@ -242,7 +248,9 @@ func (s *gramSimulation) checkGrams() {
 		s.fail("%d bytes read, %d written, %d dropped", sum.read, sum.written, sum.dropped)
 	case sum.accepted != sum.ended:
 		s.fail("%d flows were accepted, and %d have ended", sum.accepted, sum.ended)
-	case held[holdFlow] != 0 || held[holdListener] != sum.ports || sum.ports == 0 || held[holdLedger] != loops:
+	case s.drain.begun && !s.drain.done && !s.drain.over:
+		s.fail("Drain would wait for ever\n%s", s.describeGrams())
+	case held[holdFlow] != 0 || held[holdListener] != sum.ports || sum.ports == 0 && !s.drain.begun || held[holdLedger] != loops:
 		s.fail("by kind, this is held at the end: %v; there are %d ports", held, sum.ports)
 	case s.core.datagrams.own.Load() != 0:
 		s.fail("%d flows have a socket of their own at the end", s.core.datagrams.own.Load())

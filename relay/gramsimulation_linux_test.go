@@ -51,6 +51,12 @@ type gramSimulation struct {
 	kernel      *gramKernel
 	calls       gramCalls
 	closings    []*gramClosing
+	successor   gramSuccessor
+	removed     [2]int64 // upstreams: when; 0: it is there
+	removedEver bool
+	clientLeft  bool
+	ticks       int64 // steps and turns
+	drops       gramDrops
 }
 
 // gramWorld is what differs between worlds.
@@ -68,10 +74,11 @@ type gramWorld struct {
 	limit     int // of descriptors
 	noGSO     bool
 	noGRO     bool
-	rates     int // flows have bandwidths, drawn with this; 0: they do not
-	preface   int // see gramPrefaceNone
-	named     int // see gramNamedNone
-	sniff     int // clients are sniffed, by a plan that is drawn with this; 0: they are not
+	early     bool // a process may die, and calls fail, from its first call on
+	rates     int  // flows have bandwidths, drawn with this; 0: they do not
+	preface   int  // see gramPrefaceNone
+	named     int  // see gramNamedNone
+	sniff     int  // clients are sniffed, by a plan that is drawn with this; 0: they are not
 }
 
 const (
@@ -94,8 +101,10 @@ type gramSent struct {
 	tos     uint8
 	via     string // of a reply: where it was sent to
 	got     bool
-	lost    bool // by the world
-	crashed bool // it was not there when a process had died
+	lost    bool   // by the world
+	crashed bool   // it was not there when a process had died
+	at      int64  // when it was sent, by gramSimulation.ticks
+	from    string // of a client: its name then
 }
 
 // gramVia is a way on which order is promised.
@@ -141,6 +150,8 @@ type gramLife struct {
 	loop     int
 	in       int64 // bytes of the client when it was looked at last, and whether it had been sent something
 	replied  bool
+	killed   bool  // by an operator
+	ownAt    int64 // since when it has a socket of its own; 0: it has none
 	pace     gramPace
 }
 
@@ -251,6 +262,7 @@ func (s *gramSimulation) connect() bool {
 // clientGoes closes a client's socket; the client begins again with another.
 func (s *gramSimulation) clientGoes(i int) {
 	c := s.clients[i]
+	s.clientLeft = true
 	s.peers.Close(c.fd)
 	next := s.peer(nil)
 	for j, o := range s.clients {
@@ -319,7 +331,16 @@ func (s *gramSimulation) start() {
 		loops = loops%3 + 1
 	}
 	s.kernel = &gramKernel{Process: s.process, s: s, watched: make(map[int]uint32)}
+	if s.kind.early {
+		s.process.DieAfter(s.diesNext)
+		s.process.Fault, s.diesNext = s.faults, 0
+	}
+	fails := s.process.Fault != nil || s.keeper.fails > 0 || s.kind.limit > 0
 	c, err := newCore(Config{Loops: loops, Keep: keep, MaxDatagramFlows: s.kind.maxFlows, NoGSO: s.kind.noGSO, NoGRO: s.kind.noGRO}, s.kernel)
+	if err != nil && s.kind.early && fails {
+		s.faults, s.keeper.fails = nil, 0
+		panic(simkernel.Died{Call: startFailed})
+	}
 	if err != nil {
 		s.fail("new engine: %v", err)
 		return
@@ -329,7 +350,9 @@ func (s *gramSimulation) start() {
 	for _, d := range c.datagrams.all {
 		s.lend(d)
 	}
-	s.process.DieAfter(s.diesNext)
+	if s.process.Fault = nil; !s.kind.early {
+		s.process.DieAfter(s.diesNext)
+	}
 	s.diesNext = 0
 	c.streams.pipes.Keep()
 	s.stepper = loop.NewStepper(c.loops, func() { close(c.done) })
@@ -344,7 +367,7 @@ func (s *gramSimulation) start() {
 	}
 	r, err := (&Engine{c}).Restore(RestoreConfig{})
 	for loss, n := range r.Lost.All() {
-		if loss == hold.LossListener && s.relistens > 0 && (s.faulted || s.kind.limit > 0) {
+		if loss == hold.LossListener && (s.relistens > 0 || s.drain.ever) && (s.faulted || s.kind.limit > 0) {
 			s.unknown += int(n)
 		}
 	}
@@ -376,7 +399,7 @@ func (s *gramSimulation) listens() (err error) {
 // closeListener closes the listener. Its flows go on, if they can.
 func (s *gramSimulation) closeListener() bool {
 	l := s.listener
-	if l == nil {
+	if l == nil || s.drain.begun {
 		return false
 	}
 	x := &gramClosing{processes: s.processes}
@@ -486,7 +509,14 @@ func (s *gramSimulation) choose(f *Flow, attempt int) *Addr {
 		return nil
 	}
 	s.prefaceGrams(f)
-	return &s.to[(f.Value().(int)+attempt)%2]
+	i := (f.Value().(int) + attempt) % 2
+	if s.removed[i] > 0 {
+		i = 1 - i
+	}
+	if s.removed[i] > 0 {
+		return nil
+	}
+	return &s.to[i]
 }
 
 func (s *gramSimulation) done(r *Record) {
@@ -519,8 +549,14 @@ func (s *gramSimulation) explainsGram(f *gramLife, c Cause) bool {
 		return f.sniff.turnsAway()
 	case CauseAnswered:
 		return s.kind.config.Replies > 0
-	case CauseUpstreamRefused, CauseNoUpstream:
+	case CauseUpstreamRefused:
 		return s.refused
+	case CauseNoUpstream:
+		return s.refused || s.removedEver
+	case CauseDrained:
+		return s.drain.ended
+	case CauseKilled:
+		return f.killed
 	case CauseEvicted:
 		return s.kind.maxFlows > 0 || s.kind.limit > 0 || s.process.Fault != nil
 	case CauseCrashed: // HandOver ends flows that have no upstream
@@ -555,6 +591,7 @@ func (s *gramSimulation) turn() {
 
 // turnLoop is one turn of a loop. Who has no listener tries to listen again.
 func (s *gramSimulation) turnLoop(i int) {
+	s.ticks++
 	s.alive(func() {
 		i %= len(s.core.loops)
 		s.stepper.Turn(s.core.loops[i])
@@ -563,7 +600,7 @@ func (s *gramSimulation) turnLoop(i int) {
 		}
 		s.strayed = s.strayed || s.core.datagrams.strays.Load() > 0
 	})
-	if s.listener == nil && s.wrong == nil {
+	if s.listener == nil && s.wrong == nil && !s.drain.begun {
 		s.alive(func() {
 			if err := s.listens(); err != nil && !errors.Is(err, sys.EADDRINUSE) && !errors.Is(err, sys.EMFILE) {
 				s.fail("listen again: %v", err)

@@ -60,7 +60,7 @@ func withoutHeader(b []byte) []byte {
 	if h, ok := readTestHeader(b); ok {
 		return b[h.Len:]
 	}
-	if len(b) > 15 && (b[0] == 0x56 && b[1] == 0xEC || strings.HasPrefix(string(b), proxySignature)) {
+	if len(b) > 15 && (b[0] == 0x56 && b[1] == 0xEC || bytes.HasPrefix(b, []byte(proxySignature))) {
 		return b[15:]
 	}
 	return b

@@ -19,9 +19,7 @@ func (id gramID) fill(b []byte, tos uint8) {
 	b[0], b[1], b[2], b[3] = id.client, id.dir, tos, 0
 	binary.LittleEndian.PutUint32(b[4:], id.n)
 	binary.LittleEndian.PutUint32(b[8:], uint32(len(b)))
-	for i := range b[gramHead:] {
-		b[gramHead+i] = simByte(id.client, int(id.dir), int64(id.n)<<16+int64(i))
-	}
+	copy(b[gramHead:], simBytes(id.client, int(id.dir), int64(id.n)<<16, len(b)-gramHead))
 }
 
 // send has a peer send count datagrams of one size, the last one shorter by less, to an address; as one run if run is set.
@@ -52,7 +50,7 @@ func (s *gramSimulation) sendGrams(p *gramEnd, client, dir byte, name []byte, si
 		}
 		b := append(front, make([]byte, n)...)
 		id.fill(b[len(front):], tos)
-		x := &gramSent{gramID: id, size: n, tos: tos}
+		x := &gramSent{gramID: id, size: n, tos: tos, at: s.ticks, from: p.name}
 		if dir == down {
 			x.via = string(name)
 		}
@@ -98,12 +96,17 @@ func (s *gramSimulation) sendOne(p *gramEnd, name, b []byte, seg int, tos uint8)
 // relayName is the address of the listener, as a client writes to it.
 func (s *gramSimulation) relayName(client int) []byte {
 	at := s.listen
-	if s.kind.network == 1 {
-		at.AddrPort = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, byte(1 + client%2)}), at.AddrPort.Port())
-	}
+	at.AddrPort = s.relayAddr(client)
 	var sa sys.Sockaddr
 	sockaddr(&sa, at)
 	return append([]byte(nil), sa.Raw()...)
+}
+
+func (s *gramSimulation) relayAddr(client int) netip.AddrPort {
+	if s.kind.network == 1 {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, byte(1 + client%2)}), s.listen.AddrPort.Port())
+	}
+	return s.listen.AddrPort
 }
 
 // clientSends and upstreamAnswers have a peer send something; clientReads and upstreamReads have it read up to n messages.
@@ -185,6 +188,7 @@ func (s *gramSimulation) arrived(b []byte, i int, dir byte, from string, tos uin
 	s.received++
 	if dir == up {
 		s.lookAtArrival(x)
+		s.lookAtRemoved(x, i)
 	}
 	via := gramVia{x.client, dir, from}
 	if dir == down {

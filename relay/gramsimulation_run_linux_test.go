@@ -47,16 +47,21 @@ const (
 	gramHolderFails
 	gramSettle
 	gramRelisten
+	gramDrainBegins
+	gramDrainEnds
+	gramSuccessorComes
+	gramRemove
 	gramDoes
 )
 
 var gramNames = [gramDoes]string{"turn", "connect", "send", "answer", "clientRead", "upstreamRead", "deliver", "lose", "sleep", "upstreamGoes", "upstreamComes", "clientGoes", "die", "dieTwice",
-	"kill", "upgrade", "fault", "heal", "holderFails", "settle", "relisten"}
+	"kill", "upgrade", "fault", "heal", "holderFails", "settle", "relisten", "drain", "drainEnds", "successor", "remove"}
 
 // gramWeights say how often a step is drawn.
 var gramWeights = [gramDoes]int{
 	gramTurn: 30, gramConnect: 5, gramSend: 20, gramAnswer: 14, gramClientRead: 6, gramUpstreamRead: 14, gramDeliver: 12, gramLose: 1, gramSleep: 4,
 	gramUpstreamGoes: 2, gramUpstreamComes: 3, gramClientGoes: 1, gramDie: 5, gramDieTwice: 1, gramKill: 1, gramUpgrade: 2, gramFault: 4, gramHeal: 4, gramHolderFails: 1, gramSettle: 2, gramRelisten: 1,
+	gramDrainBegins: 3, gramDrainEnds: 2, gramSuccessorComes: 3, gramRemove: 2,
 }
 
 func (x gramStep) String() string { return fmt.Sprintf("{%s %d %d}", gramNames[x.kind], x.a, x.b) }
@@ -96,7 +101,7 @@ func drawGramSchedule(seed uint64) (x gramSchedule) {
 	for _, w := range gramWeights {
 		sum += w
 	}
-	deadly := !some(3)
+	deadly, drains, removes := !some(3), some(4), some(3)
 	x.steps = append(x.steps, gramStep{kind: gramConnect}, gramStep{kind: gramConnect})
 	for range 20 + r.IntN(120) {
 		n, kind := r.IntN(sum), gramDo(0)
@@ -104,6 +109,9 @@ func drawGramSchedule(seed uint64) (x gramSchedule) {
 			n -= gramWeights[kind]
 		}
 		if !deadly && kind >= gramDie && kind <= gramKill {
+			kind = gramTurn
+		}
+		if !drains && kind >= gramDrainBegins && kind <= gramSuccessorComes || !removes && kind == gramRemove {
 			kind = gramTurn
 		}
 		x.steps = append(x.steps, gramStep{kind, r.IntN(1 << 10), r.IntN(1 << 10)})
@@ -117,6 +125,7 @@ func drawGramSchedule(seed uint64) (x gramSchedule) {
 	if x.kind.network != 3 && some(3) {
 		x.kind.named = 1 + r.IntN(gramNameds-1)
 	}
+	x.kind.early = some(2)
 	return x
 }
 
@@ -125,6 +134,7 @@ var gramLengths = [...]int{gramHead, 13, 20, 100, 500, 1200, 1400, 1472, 3000}
 
 // do does a step.
 func (s *gramSimulation) do(x gramStep) {
+	s.ticks++
 	if s.does(x) {
 		s.seen.steps[x.kind]++
 	}
@@ -197,15 +207,24 @@ func (s *gramSimulation) does(x gramStep) bool {
 	case gramUpgrade:
 		return s.upgrade()
 	case gramFault:
-		s.process.Fault, s.faulted = s.seen.counted(gramFaults(x.a, x.b)), true
+		s.faults, s.faulted = s.seen.counted(gramFaults(x.a, x.b)), true
+		s.process.Fault = s.faults
 	case gramHeal:
-		s.process.Fault = nil
+		s.process.Fault, s.faults = nil, nil
 	case gramHolderFails:
 		s.keeper.fails = 1 + x.a%3
 	case gramSettle:
 		s.settleGrams()
 	case gramRelisten:
 		return s.closeListener()
+	case gramDrainBegins:
+		return s.beginDrain()
+	case gramDrainEnds:
+		return s.endDrain()
+	case gramSuccessorComes:
+		return s.successorComes()
+	case gramRemove:
+		return s.removeUpstream(x.a % 2)
 	}
 	return true
 }
@@ -308,7 +327,7 @@ func (x *gramWorld) options() []simOption {
 	return []simOption{
 		numberOption("network", &x.network), flagOption("slow", &x.slow), numberOption("phase", &x.phase), flagOption("joins", &x.joins), numberOption("bufferMax", &x.bufferMax),
 		numberOption("after", &x.after), numberOption("maxFlows", &x.maxFlows), numberOption("limit", &x.limit), flagOption("noGSO", &x.noGSO), flagOption("noGRO", &x.noGRO),
-		numberOption("loops", &x.loops), numberOption("sniff", &x.sniff), flagOption("changes", &x.changes), numberOption("rates", &x.rates), numberOption("preface", &x.preface), numberOption("named", &x.named), numberOption("tos", &c.TOS), numberOption("onUnreachable", &c.OnUnreachable), numberOption("replies", &c.Replies),
+		numberOption("loops", &x.loops), numberOption("sniff", &x.sniff), flagOption("changes", &x.changes), flagOption("early", &x.early), numberOption("rates", &x.rates), numberOption("preface", &x.preface), numberOption("named", &x.named), numberOption("tos", &c.TOS), numberOption("onUnreachable", &c.OnUnreachable), numberOption("replies", &c.Replies),
 		numberOption("amplification", &c.Amplification), flagOption("amplificationAlways", &c.AmplificationAlways),
 	}
 }

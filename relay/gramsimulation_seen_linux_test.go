@@ -15,22 +15,27 @@ type gramSeen struct {
 
 // The marks that schedules must have.
 const (
-	markStray     = "datagrams that go from loop to loop"
-	markAstray    = "flows whose datagrams may reach another loop"
-	markRegrouped = "a listener whose sockets have changed"
-	markOwn       = "flows with a socket of their own"
-	markSniffed   = "flows that hold datagrams of clients that are sniffed"
-	markReleased  = "flows that sent what they had held"
-	markTurned    = "clients that were turned away with what was held"
-	markPatience  = "clients that said too little in time"
-	markTaken     = "datagrams that the hook took away"
-	markLimited   = "datagrams that were above a bandwidth"
-	markPreface   = "flows whose next datagram begins with a preface"
-	markNamed     = "flows whose clients a proxy has named, in mode "
-	markOther     = "loops that have no socket of the listener"
+	markStray      = "datagrams that go from loop to loop"
+	markAstray     = "flows whose datagrams may reach another loop"
+	markRegrouped  = "a listener whose sockets have changed"
+	markOwn        = "flows with a socket of their own"
+	markSniffed    = "flows that hold datagrams of clients that are sniffed"
+	markReleased   = "flows that sent what they had held"
+	markTurned     = "clients that were turned away with what was held"
+	markPatience   = "clients that said too little in time"
+	markTaken      = "datagrams that the hook took away"
+	markLimited    = "datagrams that were above a bandwidth"
+	markPreface    = "flows whose next datagram begins with a preface"
+	markNamed      = "flows whose clients a proxy has named, in mode "
+	markDrained    = "a drain that has returned"
+	markDrainEnded = "the deadline of a drain"
+	markSucceeded  = "datagrams that somebody else got while the relay drained"
+	markRemoved    = "flows that were ended because their upstream was removed"
+	markOther      = "loops that have no socket of the listener"
 )
 
-var gramMarks = []string{markStray, markAstray, markRegrouped, markOwn, markOther, markSniffed, markReleased, markTurned, markPatience, markTaken, markLimited, markPreface, markNamed + "1", markNamed + "2", markNamed + "3"}
+var gramMarks = []string{markStray, markAstray, markRegrouped, markOwn, markOther, markSniffed, markReleased, markTurned, markPatience, markTaken, markLimited, markPreface, markNamed + "1", markNamed + "2", markNamed + "3",
+	markDrained, markDrainEnded, markSucceeded, markRemoved}
 
 // gramCauses are the causes that schedules must have.
 var gramCauses = []Cause{CauseIdle, CauseRefused, CauseAnswered, CauseUpstreamRefused, CauseNoUpstream, CauseEvicted, CauseCrashed, CauseClosed}

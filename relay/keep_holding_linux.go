@@ -68,7 +68,6 @@ type unheldSocket struct {
 type earlierHeld struct {
 	ledgers, flows []hold.Held
 	pipes          []pump.HeldPipe
-	stats          loopCounters // of loops of an earlier process that this one does not have
 }
 
 // newHolding returns the access to k.Holder, and what k.Held has for others than listeners. The engine

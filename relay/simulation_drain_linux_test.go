@@ -48,17 +48,34 @@ func (s *simulation) waitForDrain() {
 
 // endDrain is the deadline of a drain.
 func (s *simulation) endDrain() bool {
+	if !s.drainEnds() {
+		return false
+	}
+	s.call(s.endDrainOfCore)
+	return true
+}
+
+// drainEnds reports whether there is a drain whose deadline can be now, which it notes.
+func (s *simulation) drainEnds() bool {
 	d := &s.drain
 	if !d.begun || d.done || d.over {
 		return false
 	}
 	d.over, d.ended, d.resets = true, true, true
-	s.call(func() { s.core.endDrain(new(sync.WaitGroup)) })
 	return true
 }
 
-// lookAtDrain goes on with a drain that was told that a loop has nothing left.
+func (s *simulation) endDrainOfCore() { s.core.endDrain(new(sync.WaitGroup)) }
+
+// lookAtDrain goes on with a drain.
 func (s *simulation) lookAtDrain() {
+	if s.drainWoken() {
+		s.call(s.waitForDrain)
+	}
+}
+
+// drainWoken looks at a drain, and reports whether it was told that a loop has nothing left.
+func (s *simulation) drainWoken() bool {
 	d := &s.drain
 	switch {
 	case d.done && (s.core.flows() > 0 || len(s.core.listeners) > 0):
@@ -67,12 +84,13 @@ func (s *simulation) lookAtDrain() {
 		d.resets = true
 	}
 	if !d.begun || d.done || d.over || d.quiet == nil {
-		return
+		return false
 	}
 	select {
 	case <-d.quiet:
-		s.call(s.waitForDrain)
+		return true
 	default:
+		return false
 	}
 }
 

@@ -83,6 +83,7 @@ type simSettings struct {
 	loops        int           // 0: one
 	changes      bool          // the next process has another number of them
 	close        bool          // at the end, the engine is closed
+	early        bool          // a process may die, and calls fail, from its first call on, rather than when its engine is made
 	rates        int           // flows have bandwidths, drawn with this; 0: they do not
 	busy         int           // peers do something between two calls of the relay, drawn with this; 0: they do not
 }
@@ -268,13 +269,24 @@ func (s *simulation) start() {
 		loops = loops%3 + 1
 	}
 	s.kernel = newCostKernel(s, s.process, keep.Held)
+	if s.early {
+		s.process.DieAfter(s.diesNext)
+		s.process.Fault, s.diesNext = s.faults, 0
+	}
+	fails := s.process.Fault != nil || s.keeper.fails > 0
 	c, err := newCore(Config{Loops: loops, Keep: keep, MaxPipes: 4, PipeSize: 64 << 10, LowWaterMark: 20_000}, s.kernel)
+	if err != nil && s.early && fails {
+		s.faults, s.keeper.fails = nil, 0
+		panic(simkernel.Died{Call: startFailed})
+	}
 	if err != nil {
 		s.fail("new engine: %v", err)
 		return
 	}
 	s.core = c
-	s.process.DieAfter(s.diesNext) // from here on: what a process has mapped that dies before is not known
+	if s.process.Fault = nil; !s.early {
+		s.process.DieAfter(s.diesNext)
+	}
 	s.diesNext = 0
 	c.streams.pipes.Keep()
 	s.stepper = loop.NewStepper(c.loops, func() { close(c.done) })
@@ -304,6 +316,9 @@ func (s *simulation) start() {
 	}
 	s.checkRestored(&r)
 }
+
+// startFailed is what a process dies of whose engine cannot be made.
+const startFailed = simkernel.Call("start")
 
 // lives calls do, and reports false if the process has died in it. What it leaves is what its keeper has, and the shared memory.
 func (s *simulation) lives(do func()) (lives bool) {
@@ -364,7 +379,11 @@ func (s *simulation) died() {
 	for _, f := range s.left() {
 		f.lost = f.lost || !f.kept
 	}
-	s.begun = s.leaves(false)
+	if s.core != nil {
+		s.begun = s.leaves(false)
+	} else { // what the one before has left is there, but for what this one has given up
+		s.begun.some = s.damaged
+	}
 	s.drop()
 }
 

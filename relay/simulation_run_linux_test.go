@@ -121,6 +121,7 @@ func drawSchedule(seed uint64) simSchedule {
 	if r.IntN(8) == 0 {
 		x.files = 26 + r.IntN(24)
 	}
+	x.early = r.IntN(2) == 0
 	x.slowConnects = x.slowConnects || x.limits && r.IntN(2) == 0
 	return x
 }
@@ -413,7 +414,7 @@ func numberOption[T ~int | ~int64 | ~uint8](name string, v *T) simOption {
 }
 
 func (x *simSettings) options() []simOption {
-	return []simOption{flagOption("slowConnects", &x.slowConnects), numberOption("backlog", &x.backlog), numberOption("files", &x.files), numberOption("loops", &x.loops), flagOption("changes", &x.changes), flagOption("limits", &x.limits),
+	return []simOption{flagOption("slowConnects", &x.slowConnects), numberOption("backlog", &x.backlog), numberOption("files", &x.files), numberOption("loops", &x.loops), flagOption("changes", &x.changes), flagOption("limits", &x.limits), flagOption("early", &x.early),
 		flagOption("close", &x.close), numberOption("busy", &x.busy), numberOption("rates", &x.rates)}
 }
 
@@ -542,6 +543,7 @@ func TestSimulateAgain(t *testing.T) {
 
 // schedulesThatFound are those of seeds that found something, with the fewest steps, and what that was.
 var schedulesThatFound = map[string]string{
+	"slow true, after 2, idle 0s, loops 3, changes 1, limits 1, early 1, busy 6: {connect 894 277} {bulk 144 80} {dieTwice 348 245} {settle 56 719} {sleep 589 65} {turn 113 635} {die 420 349} {turn 169 525} {die 301 782} {bulk 327 478}":                                                                                                                       "a process with fewer loops died while its engine was made, and what the other loops had counted was gone with it",
 	"slow false, after 2, idle 0s, loops 2: {connect 328 985} {connect 870 3} {connect 277 983} {connect 548 92} {connect 1006 5} {connect 738 864} {connect 715 896} {turn 545 482} {send 687 456} {connect 759 371} {accept 913 366} {upgrade 787 902} {send 545 1015} {turn 209 577} {reset 465 1017} {die 88 726} {turn 983 327} {turn 37 811} {turn 148 236}": "a process died in the read that took the error of a Unix socket, which recvmmsg does before it reads what came first, and the client got an end",
 	"slow false, after 0, idle 0s, loops 3, busy 500: {connect 101 56} {connect 534 170} {connect 295 110} {bulk 816 977} {connect 77 401} {die 342 274} {turn 447 985} {turn 59 991} {kill 646 717} {send 793 186} {upgrade 21 621} {close 785 79} {die 683 535} {turn 462 381}":                                                                                  "a process died in the read that took the error of a Unix socket, which recvmmsg does before it reads what came first, and the client got an end",
 	"slow false, after 2, idle 0s, backlog 1, changes 1, busy 841: {connect 142 981} {connect 566 907} {connect 523 818} {connect 696 185} {connect 1006 348} {connect 805 851} {upgrade 798 171} {turn 980 319} {reset 527 482} {bulk 324 175} {die 84 800} {turn 670 540} {connect 676 417} {turn 607 432} {connect 883 686} {die 965 191} {turn 685 360}":       "two flows had the same ID: a process with fewer loops has let go of a loop's ledger, and the next one, which had that loop again, began to count anew",

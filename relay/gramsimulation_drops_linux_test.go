@@ -1,0 +1,68 @@
+package relay
+
+import (
+	"github.com/penstock/penstock/relay/stats"
+)
+
+// gramDrops are the datagrams that a process had dropped at the last look, by reason.
+type gramDrops struct {
+	process int
+	n       [64]int64
+}
+
+// lookAtDrops checks that what was dropped since the last look is explained.
+func (s *gramSimulation) lookAtDrops() {
+	last := s.drops
+	s.drops = gramDrops{process: s.processes}
+	for _, d := range s.core.datagrams.all {
+		for why, n := range d.stats.Dropped {
+			s.drops.n[why] += n
+		}
+	}
+	if last.process != s.processes { // what it has from the one before is not known
+		return
+	}
+	for why, n := range s.drops.n {
+		if n > last.n[why] && !s.explainsDrop(stats.Drop(why)) {
+			s.fail("%d datagrams were dropped as %v, which nothing explains\n%s", n-last.n[why], stats.Drop(why), s.describeGrams())
+		}
+	}
+}
+
+// explainsDrop reports whether there is a reason why datagrams may be dropped.
+func (s *gramSimulation) explainsDrop(why stats.Drop) bool {
+	unix, fails, c := s.kind.network == 3, s.process.Fault != nil, &s.kind.config
+	switch why {
+	case stats.DropFull:
+		return unix || fails || s.kind.bufferMax > 0 || s.kind.slow || s.kind.sniff > 0
+	case stats.DropTooBig:
+		return fails || unix && s.kind.bufferMax > 0
+	case stats.DropTooBigWithPreface:
+		return (fails || unix && s.kind.bufferMax > 0) && (s.kind.preface != gramPrefaceNone || s.kind.named == gramNamedReplies)
+	case stats.DropFiltered, stats.DropFailed:
+		return fails && !unix || fails && why == stats.DropFailed
+	case stats.DropNotPermitted:
+		return fails && unix
+	case stats.DropNoBuffers:
+		return fails
+	case stats.DropUnreachable:
+		return fails || s.refused || s.clientLeft // of Unix sockets the sender is told
+	case stats.DropRefused:
+		return s.kind.sniff > 0 || s.refused || s.removedEver || fails
+	case stats.DropLimited:
+		return s.kind.rates > 0
+	case stats.DropNoRoom:
+		return fails || s.kind.maxFlows > 0 || s.kind.limit > 0
+	case stats.DropDraining:
+		return s.relistens > 0 || s.drain.begun && (s.drain.over || unix && s.drain.done)
+	case stats.DropAmplification:
+		return c.Amplification > 0
+	case stats.DropProxyHeader:
+		return s.kind.named != gramNamedNone
+	case stats.DropEnded:
+		return true
+	case stats.DropCrashed:
+		return s.deaths+s.upgrades > 0
+	}
+	return false
+}

@@ -55,6 +55,7 @@ require (
 
 require (
 	github.com/alecthomas/kong v1.17.0
+	go.opentelemetry.io/proto/slim/otlp v1.11.1
 	go.yaml.in/yaml/v4 v4.0.0
 	golang.org/x/sys v0.49.0
 	google.golang.org/protobuf v1.36.12

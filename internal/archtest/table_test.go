@@ -35,6 +35,7 @@ const (
 	completeness = "nothing of an original is left out without a word"
 
 	exposition = "the formats of Prometheus, and negotiation with scrapers"
+	telemetry  = "the messages of OTLP, as their project generates them without gRPC: 0.2 MB"
 
 	shared       = "the shared types of the daemon"
 	clients      = "HTTP, credentials and back-off, as all clients of registries"
@@ -206,6 +207,7 @@ var table = []rule{
 		"relay/stats":                        public,
 		"cmd/penstock/internal/account":      assembled,
 		"cmd/penstock/internal/admin":        assembled,
+		"cmd/penstock/internal/otlp":         assembled,
 		"cmd/penstock/internal/admit":        assembled,
 		"cmd/penstock/internal/api":          shared,
 		"cmd/penstock/internal/budget":       assembled,
@@ -514,7 +516,23 @@ var table = []rule{
 		"internal/testwait": waits,
 		"internal/testnet":  "a server comes back at its address",
 	}},
+	{pkg: "cmd/penstock/internal/otlp", code: edges{
+		"cmd/penstock/internal/remote":                             "HTTP, with tokens and authorities from files",
+		"cmd/penstock/internal/spec":                               shared,
+		"github.com/prometheus/client_model/go":                    "metric families become data points",
+		"go.opentelemetry.io/proto/slim/otlp/collector/logs/v1":    telemetry,
+		"go.opentelemetry.io/proto/slim/otlp/collector/metrics/v1": telemetry,
+		"go.opentelemetry.io/proto/slim/otlp/common/v1":            telemetry,
+		"go.opentelemetry.io/proto/slim/otlp/logs/v1":              telemetry,
+		"go.opentelemetry.io/proto/slim/otlp/metrics/v1":           telemetry,
+		"go.opentelemetry.io/proto/slim/otlp/resource/v1":          telemetry,
+		"google.golang.org/protobuf/proto":                         telemetry,
+	}, tests: edges{
+		"internal/testnet": "a collector in memory",
+	}},
 	{pkg: "cmd/penstock/internal/account", code: edges{
+		"cmd/penstock/internal/otlp":                  "an access log goes to a collector",
+		"go.opentelemetry.io/proto/slim/otlp/logs/v1": telemetry,
 		"datapath":                     "flows are counted by it",
 		"relay/stats":                  "what is known of the TLS of a flow",
 		"cmd/penstock/internal/counts": shared,
@@ -522,6 +540,9 @@ var table = []rule{
 		"relay":                        public,
 	}, tests: edges{
 		"keeper": "memory that outlives a process that is killed while it counts",
+		"go.opentelemetry.io/proto/slim/otlp/collector/logs/v1": "what a collector gets",
+		"go.opentelemetry.io/proto/slim/otlp/common/v1":         "what a collector gets",
+		"google.golang.org/protobuf/proto":                      "what a collector gets",
 	}},
 	{pkg: "cmd/penstock/internal/systemd", code: edges{
 		"github.com/coreos/go-systemd/v22/activation": "LISTEN_FDS and its rules; it depends only on the standard library",
@@ -659,6 +680,8 @@ var edgesBetween = map[string][]string{
 	"cmd/penstock/internal/logs":       {"cmd/penstock/internal/console"},
 	"cmd/penstock/internal/upstream":   {"cmd/penstock/internal/certs", "cmd/penstock/internal/saved", "cmd/penstock/internal/starttls"},
 	"cmd/penstock/internal/admin":      {"cmd/penstock/internal/account"},
+	"cmd/penstock/internal/account":    {"cmd/penstock/internal/otlp"},
+	"cmd/penstock/internal/otlp":       {"cmd/penstock/internal/remote"},
 	"cmd/penstock/internal/etcd":       {"cmd/penstock/internal/remote"},
 	"cmd/penstock/internal/discover":   {"cmd/penstock/internal/etcd", "cmd/penstock/internal/remote", "cmd/penstock/internal/upstream", "cmd/penstock/internal/xds"},
 	"cmd/penstock/internal/ads":        {"cmd/penstock/internal/remote"},

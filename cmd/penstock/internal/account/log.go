@@ -98,6 +98,8 @@ type Opening struct {
 	// Retry makes Open try again later, as with a syslog server, where the file cannot be opened, which otherwise is an error. Records
 	// are dropped and counted until then.
 	Retry bool
+	// Version is that of this program.
+	Version string
 }
 
 // Open opens the access log of cfg, or returns nil if cfg has none. Dropped records are

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-const allowedTarget = "stdout, stderr, /PATH, syslog:HOST:PORT (UDP), syslog:tcp://HOST:PORT, syslog:unix:///PATH"
+const allowedTarget = "stdout, stderr, otlp, /PATH, syslog:HOST:PORT (UDP), syslog:tcp://HOST:PORT, syslog:unix:///PATH"
 
 // DefaultMode is the mode of a new access log if the configuration sets none.
 const DefaultMode = 0o640
@@ -18,7 +18,7 @@ const DefaultMode = 0o640
 // not open anything.
 func CheckTarget(to string) error {
 	switch {
-	case to == "stdout", to == "stderr", strings.HasPrefix(to, "/") && !strings.ContainsRune(to, 0):
+	case to == "stdout", to == "stderr", to == spec.ToOTLP, strings.HasPrefix(to, "/") && !strings.ContainsRune(to, 0):
 		return nil
 	}
 	_, err := syslogServer(to)
@@ -48,6 +48,8 @@ func newSink(cfg spec.AccessLog, format formatter, how Opening) (sink, error) {
 		return &file{f: os.Stdout, format: format}, nil
 	case cfg.To == "stderr":
 		return &file{f: os.Stderr, format: format}, nil
+	case cfg.To == spec.ToOTLP:
+		return newCollector(cfg, format, how.Version), nil
 	case strings.HasPrefix(cfg.To, "/"):
 		return newFile(cfg.To, cmp.Or(cfg.Mode, DefaultMode), format, how)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 )
@@ -28,9 +29,13 @@ type scrapes struct {
 }
 
 func newScrapes() *scrapes {
-	x := &scrapes{process: prometheus.NewRegistry(), turns: newTurns(maxScrapes)}
-	x.process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return x
+	return &scrapes{process: newProcess(), turns: newTurns(maxScrapes)}
+}
+
+func newProcess() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
 }
 
 // metrics answers a scrape in the format and with the compression that it accepts.
@@ -97,4 +102,25 @@ func acceptsGzip(h http.Header) bool {
 		}
 	}
 	return false
+}
+
+// A Gatherer gathers the metrics of a source for one who does not ask by HTTP.
+type Gatherer struct {
+	source     Source
+	process    *prometheus.Registry
+	exposition *exposition
+}
+
+// NewGatherer returns a Gatherer.
+func NewGatherer(source Source) *Gatherer {
+	return &Gatherer{source: source, process: newProcess(), exposition: newExposition()}
+}
+
+// Gather returns the metrics of the service, and those of this process, which begin anew in the next one. They are valid until it is
+// called again.
+func (g *Gatherer) Gather() (service, process []*dto.MetricFamily, err error) {
+	process, err = g.process.Gather()
+	g.exposition.clear()
+	g.exposition.fill(g.source)
+	return g.exposition.filled(), process, err
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
@@ -140,6 +141,12 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	if !k.Before().Started.IsZero() {
 		d.started = d.keeping.Before().Started
 	}
+	// What the counters count begins then, and goes on in a worker that was killed before it had saved anything else.
+	if w := k.Values.Word("started"); time.Unix(0, w.Load()).After(d.started) || w.Load() == 0 {
+		w.Store(d.started.UnixNano()) // it is new, or the clock was set back
+	} else {
+		d.started = time.Unix(0, w.Load())
+	}
 	d.reloads.asked = k.Before().Reloads
 	d.reloads.asked.Due, d.reloads.left = k.MissedReload(), k.Before().Reloads.Due
 	d.splits.restore(k.Before().Splits)
@@ -158,7 +165,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	}
 	d.memory.budget = d.startBudget(&cfg.Engine)
 	d.hooks = &hooks.Hooks{
-		Accounting: hooks.NewAccounting(log, logDropped, k.Counters(), d.keeping.Values, k.Asker(earlykeeper.Append)),
+		Accounting: hooks.NewAccounting(log, logDropped, k.Counters(), d.keeping.Values, account.Opening{Ask: k.Asker(earlykeeper.Append), Version: version()}),
 		TLS:        hooks.NewTLSFlows(d.keeping.Values),
 		Sandbox:    c.Current(),
 	}
@@ -179,6 +186,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.background.Go(d.lookAtCertificates)
 	d.listsChanged = make(chan struct{}, 1)
 	d.background.Go(d.lookAtLists)
+	d.background.Go(d.exportMetrics)
 	d.background.Go(d.forgetBans)
 	d.background.Go(func() { answers.Follow(d.set, d.background.closing) })
 	return d, nil

@@ -68,6 +68,7 @@ func TestDefaults(t *testing.T) {
 		Text:      []byte(text),
 		Log:       spec.Log{Level: "info", Format: "auto", Flows: "failed"},
 		AccessLog: spec.AccessLog{Format: "json", Mode: 0o640},
+		OTLP:      spec.OTLP{Every: time.Minute},
 		Admin:     spec.Admin{Mode: 0o600},
 		Drain:     30 * time.Second,
 		Fleet:     spec.Fleet{DrainGrace: spec.DefaultDrainGrace},

@@ -29,6 +29,7 @@ func (r *reader) resolve(f *file) *spec.Config {
 	}
 	r.registries(f)
 	r.lists(f)
+	r.otlp(f)
 	for _, l := range f.listeners {
 		listenerKeys.fill(r, l, &base.listener)
 		if l.Inherit == "" && l.Listen.Kind != 0 && !r.isSet(&l.Datagrams) {

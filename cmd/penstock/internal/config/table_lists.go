@@ -9,16 +9,17 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-var listURL = texts("URL", "an http or https URL", `^https?://[^\s\x00-\x1f\x7f]+$`, func(s string) (string, *fault) {
+// webURL is what is asked by HTTP, with a path.
+var webURL = texts("URL", "an http or https URL", `^https?://[^\s\x00-\x1f\x7f]+$`, func(s string) (string, *fault) {
 	if u, err := url.Parse(s); err != nil || u.Hostname() == "" || u.User != nil || u.Fragment != "" {
-		return "", &fault{problem: "invalid URL " + quote(s), allowed: "a URL such as https://lists.example.org/drop.txt, without a password; token-file for that"}
+		return "", &fault{problem: "invalid URL " + quote(s), allowed: "a URL such as https://www.example.org/path, without a password; token-file for that"}
 	}
 	return s, nil
 })
 
 var listKeys = keysOf("list",
 	field("file", filePath, "", "File with one address or network per line. What follows # or ; is a comment.", func(l *spec.List) *string { return &l.File }),
-	field("url", listURL, "", "The same by HTTP. Redirects are not followed.", func(l *spec.List) *string { return &l.URL }),
+	field("url", webURL, "", "The same by HTTP. Redirects are not followed.", func(l *spec.List) *string { return &l.URL }),
 	field("etcd", texts("prefix", "a prefix that begins with /", `^/[^\x00-\x1f\x7f]+$`, keepText), "", "A prefix of keys in etcd; the value of each is written as such a file.", func(l *spec.List) *string { return &l.Etcd }),
 	field("crowdsec", serverURL, "", "The local API of CrowdSec, of which this is a bouncer: the list has the addresses and ranges of its decisions to ban. token-file has the key of the bouncer.", func(l *spec.List) *string { return &l.CrowdSec }),
 	field("registry", nameType, "", "With etcd: which of registries to use. Default: the only etcd.", func(l *spec.List) *string { return &l.Registry.Name }),

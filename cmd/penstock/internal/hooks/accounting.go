@@ -2,7 +2,6 @@ package hooks
 
 import (
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 
@@ -26,8 +25,7 @@ type Accounting struct {
 	flowLog    atomic.Pointer[account.Log]
 	recent     atomic.Pointer[account.Recent] // nil: nobody can ask
 
-	// ask opens a log that this process may not open; nil: opening it fails.
-	ask func(path string) (*os.File, error)
+	opening account.Opening // without Retry
 
 	mu           sync.Mutex // serializes changes
 	accessConfig spec.AccessLog
@@ -35,9 +33,9 @@ type Accounting struct {
 }
 
 // NewAccounting returns the counters, and logs that are not open yet. logDropped returns the number of lines of log that were
-// dropped; ask opens a log that this process may not open; nil: opening it fails.
-func NewAccounting(log *slog.Logger, logDropped func() int64, counters *account.Counters, v *saved.Values, ask func(path string) (*os.File, error)) *Accounting {
-	b := &Accounting{counters: counters, values: v, log: log, logDropped: logDropped, ask: ask, loggedFlows: account.LogNone}
+// dropped; how says how the access log is opened, apart from Retry.
+func NewAccounting(log *slog.Logger, logDropped func() int64, counters *account.Counters, v *saved.Values, how account.Opening) *Accounting {
+	b := &Accounting{counters: counters, values: v, log: log, logDropped: logDropped, opening: how, loggedFlows: account.LogNone}
 	b.progress = account.Progress{Taken: v.Word("access-log.taken"), Done: v.Word("access-log.done"), Dropped: v.Word("access-log.dropped")}
 	b.flowDrops = v.Word("log.flows.dropped")
 	if n := b.progress.Resume(); n > 0 {
@@ -62,8 +60,10 @@ func (b *Accounting) Open(cfg *spec.Config, retry bool) (*Logs, error) {
 	if next.config == b.accessConfig {
 		return next, nil
 	}
+	how := b.opening
+	how.Retry = retry
 	var err error
-	if next.access, err = account.Open(next.config, b.log, b.progress, account.Opening{Ask: b.ask, Retry: retry}); err != nil {
+	if next.access, err = account.Open(next.config, b.log, b.progress, how); err != nil {
 		return nil, err
 	}
 	return next, nil

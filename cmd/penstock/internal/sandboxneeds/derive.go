@@ -207,8 +207,8 @@ func lists(of func(*adder, *spec.List)) func(*adder, *spec.Config) {
 	}
 }
 
-// listServer adds the server of a URL.
-func (a *adder) listServer(text string) {
+// webServer adds the server of a URL.
+func (a *adder) webServer(text string) {
 	if text != "" {
 		a.server(text)
 	}

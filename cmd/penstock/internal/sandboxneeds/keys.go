@@ -120,6 +120,9 @@ var rows = slices.Concat([]row{
 			}
 		}
 	}},
+	{key: "otlp.to", needs: []Kind{Connect}, config: func(a *adder, c *spec.Config) { a.webServer(c.OTLP.To) }},
+	{key: "otlp.token-file", needs: []Kind{Read}, config: func(a *adder, c *spec.Config) { a.folder(Read, c.OTLP.TokenFile) }},
+	{key: "otlp.ca", needs: []Kind{Read}, config: func(a *adder, c *spec.Config) { a.folder(Read, c.OTLP.CA) }},
 	{key: "admin.listen", when: NextWorker, needs: []Kind{Write, Bind, LowPort}, config: func(a *adder, c *spec.Config) {
 		for _, e := range c.Admin.Listen {
 			if e.Kind != spec.TCP || e.Port != 0 {
@@ -151,13 +154,13 @@ var rows = slices.Concat([]row{
 	{key: "registry.tls.key", needs: []Kind{Read}, registry: registryFile(func(r *spec.Registry) string { return r.Key })},
 
 	{key: "list.file", needs: []Kind{Read}, config: lists(func(a *adder, l *spec.List) { a.folder(Read, l.File) })},
-	{key: "list.url", needs: []Kind{Connect}, config: lists(func(a *adder, l *spec.List) { a.listServer(l.URL) })},
+	{key: "list.url", needs: []Kind{Connect}, config: lists(func(a *adder, l *spec.List) { a.webServer(l.URL) })},
 	{key: "list.etcd", needs: []Kind{Read, Connect, AnyPort}, config: lists(func(a *adder, l *spec.List) {
 		if l.Etcd != "" {
 			a.registry(&l.Registry)
 		}
 	})},
-	{key: "list.crowdsec", needs: []Kind{Connect}, config: lists(func(a *adder, l *spec.List) { a.listServer(l.CrowdSec) })},
+	{key: "list.crowdsec", needs: []Kind{Connect}, config: lists(func(a *adder, l *spec.List) { a.webServer(l.CrowdSec) })},
 	{key: "list.token-file", needs: []Kind{Read}, config: lists(func(a *adder, l *spec.List) { a.folder(Read, l.KeyFile) })},
 	{key: "list.ca", needs: []Kind{Read}, config: lists(func(a *adder, l *spec.List) { a.folder(Read, l.CA) })},
 
@@ -263,7 +266,7 @@ defaults: timeouts tcp sniff removed balance retries queue slow-start check ejec
 defaults.timeouts: connect retries first-byte idle half-closed life life-jitter
 discover: registry port port-name tags datacenter stale namespace partition peer family docker-network published network every weight max-flows
 eject: failures for max share
-file: include defaults engine limits log access-log admin reload sandbox drain registries lists fleet listeners groups
+file: include defaults engine limits log access-log admin reload sandbox drain registries lists otlp fleet listeners groups
 fleet: registry drain-grace
 group: balance hash members discover destination zone lookups timeouts retries queue slow-start check agent eject down up rebalance panic proxy-protocol dscp tcp tls
 group.proxy-protocol: version datagrams tlvs forward names tls certificate
@@ -283,6 +286,7 @@ listener.tls.clients: verify
 list: registry every
 log: level flows
 lookups: keep max-members vanish
+otlp: instance every
 member: name weight backup max-flows drained check-address agent-address agent-send
 part: group refuse weight
 queue: size timeout

@@ -66,6 +66,7 @@ func TestRowsAreTrue(t *testing.T) {
 		{Name: "f", File: "/l/f"}, {Name: "u", URL: "https://lists.example.org/f", KeyFile: "/l/token", CA: "/l/ca"},
 		{Name: "c", CrowdSec: "http://127.0.0.1:8080", KeyFile: "/l/key"}, {Name: "e", Etcd: "/l/", Registry: kubernetes.Config.Fleet.Registry},
 	}
+	kubernetes.Config.OTLP = spec.OTLP{To: "https://collector:4318", TokenFile: "/o/token", CA: "/o/ca"}
 	inputs = append(inputs, kubernetes)
 	for i := range rows {
 		r := &rows[i]

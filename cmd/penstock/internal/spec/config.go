@@ -18,6 +18,7 @@ type Config struct {
 	Limits     Limits // of all listeners together; Source and Bandwidth are not used here
 	Log        Log
 	AccessLog  AccessLog
+	OTLP       OTLP
 	Admin      Admin
 	Reload     Reload
 	Keeper     *Keeper // nil: the daemon runs without a keeper
@@ -108,9 +109,10 @@ type Log struct {
 
 // AccessLog configures the log with a line per flow.
 type AccessLog struct {
-	To     string // stdout, stderr, an absolute path, or a syslog URL; empty: no log
+	To     string // stdout, stderr, an absolute path, a syslog URL, or ToOTLP; empty: no log
 	Format string // "json", or a template with the fields of docs/observing.md
 	Mode   uint32 // permissions of a file that is created; 0: the default
+	OTLP   OTLP   // with ToOTLP: the collector
 }
 
 // Admin configures the admin listener.

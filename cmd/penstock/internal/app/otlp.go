@@ -1,0 +1,100 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/admin"
+	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/otlp"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+)
+
+// An exporter sends metrics to the collector of one configuration.
+type exporter struct {
+	cfg     spec.OTLP
+	client  *otlp.Client
+	next    time.Time
+	failing string // why the last attempt failed; empty: it did not
+}
+
+// exportMetrics sends metrics to the collector of the running configuration, until the daemon closes
+// or another worker takes over, which has the same counters.
+func (d *daemon) exportMetrics() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-d.background.closing:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	worker := time.Now()
+	gatherer := admin.NewGatherer(d)
+	e := &exporter{client: otlp.New(spec.OTLP{})}
+	defer func() { e.client.Close() }()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-d.background.closing:
+			return
+		case <-tick.C:
+		}
+		f := d.active.Load()
+		if f == nil {
+			continue
+		}
+		now := time.Now()
+		if f.OTLP != e.cfg {
+			e.client.Close()
+			e = &exporter{cfg: f.OTLP, client: otlp.New(f.OTLP)}
+		}
+		if e.cfg.To == "" || e.cfg.Every == 0 || now.Before(e.next) || d.handingOver.Load() {
+			continue
+		}
+		e.next = now.Add(e.cfg.Every)
+		err := e.export(ctx, gatherer, d.started, worker, now)
+		if ctx.Err() == nil {
+			d.tellExport(e, err)
+		}
+	}
+}
+
+// export sends all metrics once. A collector that asks to be left alone is left alone.
+func (e *exporter) export(ctx context.Context, g *admin.Gatherer, service, worker, now time.Time) error {
+	ofService, ofProcess, err := g.Gather()
+	s := otlp.Source{Version: version(), Instance: e.cfg.Instance}
+	for _, r := range append(s.Metrics(ofService, service, now), s.Metrics(ofProcess, worker, now)...) {
+		failed := e.client.Metrics(ctx, r)
+		err = errors.Join(err, failed)
+		var again *otlp.RetryError
+		if errors.As(failed, &again) { // the next time has all that this one has
+			if later := now.Add(again.After); later.After(e.next) {
+				e.next = later
+			}
+			break
+		}
+	}
+	return err
+}
+
+// tellExport says that metrics cannot be sent, or can be again.
+func (d *daemon) tellExport(e *exporter, err error) {
+	is := ""
+	if err != nil {
+		is = config.OneLine(d.sandboxed.Explain(err))
+	}
+	switch {
+	case is != "" && e.failing == "":
+		d.log.Error("metrics cannot be sent to the collector", "collector", e.cfg.To, "error", is)
+		d.log.event(slog.LevelError, "otlp", e.cfg.To, "metrics cannot be sent: "+is)
+	case is == "" && e.failing != "":
+		d.log.Info("metrics are sent to the collector again", "collector", e.cfg.To)
+		d.log.event(slog.LevelInfo, "otlp", e.cfg.To, "metrics are sent again")
+	}
+	e.failing = is
+}

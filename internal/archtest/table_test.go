@@ -184,8 +184,11 @@ var table = []rule{
 		"cmd/penstock/internal/ja4":               "the fingerprint of what a member gets",
 		"clienthello":                             public,
 		"github.com/pires/go-proxyproto/tlvparse": "TLVs about TLS as another implementation reads them",
-		"cmd/penstock/internal/remote":            "where the registry is",
-		"github.com/creack/pty":                   "the greeting is tested at a real terminal",
+		"go.opentelemetry.io/proto/slim/otlp/collector/logs/v1":    "what a collector gets",
+		"go.opentelemetry.io/proto/slim/otlp/collector/metrics/v1": "what a collector gets",
+		"google.golang.org/protobuf/proto":                         "what a collector gets",
+		"cmd/penstock/internal/remote":                             "where the registry is",
+		"github.com/creack/pty":                                    "the greeting is tested at a real terminal",
 	}},
 	{pkg: "cmd/penstock/internal/earlykeeper", code: edges{
 		"keeper":                "it runs one; anything more would be initialised first, and cost the keeper memory",

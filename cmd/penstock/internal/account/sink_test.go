@@ -111,7 +111,7 @@ func TestOpenRefuses(t *testing.T) {
 	testnet.CheckLeaks(t)
 	for _, c := range []struct{ to, format, want string }{
 		{filepath.Join(t.TempDir(), "no", "such"), JSON, "no such file or directory"},
-		{"relative", JSON, `invalid target "relative"; allowed: stdout, stderr, /PATH, syslog:`},
+		{"relative", JSON, `invalid target "relative"; allowed: stdout, stderr, otlp, /PATH, syslog:`},
 		{"syslog:", JSON, `invalid syslog server "syslog:"; allowed:`},
 		{"syslog:echo://", JSON, "invalid syslog server"},
 		{"stdout", "{x}", "access log's format: column 1"},

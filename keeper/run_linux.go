@@ -294,7 +294,7 @@ func (r *runner) start(b *executable, apart bool) (id, pid int, err error) {
 
 // startProgram executes a binary by its descriptor, so that it does not matter what is at its path by now.
 func startProgram(b *executable, args, env []string, dir string, files []int) (pid int, e sys.Errno) {
-	pid, e = sys.StartProcess("/proc/self/fd/"+strconv.Itoa(b.fd), args, env, dir, files)
+	pid, e = sys.StartProgram(b.fd, args, env, dir, files)
 	if e == sys.ENOENT { // no /proc
 		pid, e = sys.StartProcess(b.path, args, env, dir, files)
 	}

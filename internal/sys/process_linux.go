@@ -3,6 +3,7 @@ package sys
 import (
 	"os"
 	"runtime"
+	"strconv"
 	"syscall"
 	"unsafe"
 
@@ -29,6 +30,24 @@ func StartProcess(path string, argv, env []string, dir string, files []int) (pid
 		return 0, errnoOf(err)
 	}
 	return pid, 0
+}
+
+// StartProgram is [StartProcess] of the program that is open at a descriptor.
+func StartProgram(program int, argv, env []string, dir string, files []int) (pid int, errno Errno) {
+	// In the child, package syscall moves descriptors to their places, over what is there: to the numbers of files, and on the way to those right
+	// above all of them, one for each and one for a pipe of its own (forkAndExecInChild1 of Go 1.26). The program is found after that.
+	moved := len(files)
+	for _, fd := range files {
+		moved = max(moved, fd)
+	}
+	moved += len(files) + 3
+	if program <= moved {
+		if high, err := unix.FcntlInt(uintptr(program), unix.F_DUPFD_CLOEXEC, moved+1); err == nil { // otherwise there is no room above
+			defer unix.Close(high)
+			program = high
+		}
+	}
+	return StartProcess("/proc/self/fd/"+strconv.Itoa(program), argv, env, dir, files)
 }
 
 // Execute replaces the program of this process. Descriptors without FD_CLOEXEC stay open. It returns only if

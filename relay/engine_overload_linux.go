@@ -54,11 +54,20 @@ func (x overloadControl) Shed(s overload.Shedding) overload.Shed {
 	if s.Flows <= 0 || s.Flows > maxShed {
 		s.Flows = maxShed
 	}
-	found := make([]candidates, len(e.loops))
 	var wg sync.WaitGroup
+	found := e.findCandidates(&s, &wg)
+	wg.Wait()
+	shed := e.end(choose(found, &s))
+	runtime.KeepAlive(e)
+	return shed
+}
+
+// findCandidates begins to look at all flows. wg is done when all have been looked at.
+func (e *core) findCandidates(s *overload.Shedding, wg *sync.WaitGroup) []candidates {
+	found := make([]candidates, len(e.loops))
 	for i, l := range e.loops {
 		c := &found[i]
-		c.Shedding = s
+		c.Shedding = *s
 		wg.Add(1)
 		// A loop that was asleep does not know yet what has come meanwhile: it does two turns later.
 		l.InTurns(2, func(ended bool) {
@@ -66,13 +75,10 @@ func (x overloadControl) Shed(s overload.Shedding) overload.Shed {
 				wg.Done()
 				return
 			}
-			l.Walk(func(owner loop.Handler, slot uint32) { c.look(l, owner, slot) }, nil, &wg)
+			l.Walk(func(owner loop.Handler, slot uint32) { c.look(l, owner, slot) }, nil, wg)
 		})
 	}
-	wg.Wait()
-	shed := e.end(choose(found, &s))
-	runtime.KeepAlive(e)
-	return shed
+	return found
 }
 
 // candidate is a flow that may be ended.

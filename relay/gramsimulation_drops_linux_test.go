@@ -33,8 +33,10 @@ func (s *gramSimulation) lookAtDrops() {
 func (s *gramSimulation) explainsDrop(why stats.Drop) bool {
 	unix, fails, c := s.kind.network == 3, s.process.Fault != nil, &s.kind.config
 	switch why {
+	case stats.DropOverload:
+		return s.over.NoDatagramFlows
 	case stats.DropFull:
-		return unix || fails || s.kind.bufferMax > 0 || s.kind.slow || s.kind.sniff > 0
+		return s.over.HoldLess || unix || fails || s.kind.bufferMax > 0 || s.kind.slow || s.kind.sniff > 0
 	case stats.DropTooBig:
 		return fails || unix && s.kind.bufferMax > 0
 	case stats.DropTooBigWithPreface:
@@ -50,7 +52,7 @@ func (s *gramSimulation) explainsDrop(why stats.Drop) bool {
 	case stats.DropRefused:
 		return s.kind.sniff > 0 || s.refused || s.removedEver || fails
 	case stats.DropLimited:
-		return s.kind.rates > 0
+		return s.kind.rates > 0 || s.beginsAreFull()
 	case stats.DropNoRoom:
 		return fails || s.kind.maxFlows > 0 || s.kind.limit > 0
 	case stats.DropDraining:

@@ -3,6 +3,7 @@ package relay
 import (
 	"cmp"
 	"errors"
+	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"time"
@@ -57,6 +58,7 @@ type gramSimulation struct {
 	clientLeft  bool
 	ticks       int64 // steps and turns
 	drops       gramDrops
+	begins      gramBegins
 }
 
 // gramWorld is what differs between worlds.
@@ -75,6 +77,9 @@ type gramWorld struct {
 	noGSO     bool
 	noGRO     bool
 	early     bool // a process may die, and calls fail, from its first call on
+	newFlows  int  // Config.MaxNewDatagramFlows
+	close     bool // at the end, the engine is closed
+	busy      int  // peers do something between two calls of the relay, drawn with this; 0: they do not
 	rates     int  // flows have bandwidths, drawn with this; 0: they do not
 	preface   int  // see gramPrefaceNone
 	named     int  // see gramNamedNone
@@ -189,6 +194,9 @@ func newGramSimulation(kind gramWorld) *gramSimulation {
 	for i := range s.upstreams {
 		s.upstreamComes(i)
 	}
+	if kind.busy > 0 {
+		s.peersDo = s.between(rand.New(rand.NewPCG(uint64(kind.busy), 4)))
+	}
 	s.begin()
 	return s
 }
@@ -278,6 +286,8 @@ func (s *gramSimulation) clientGoes(i int) {
 func (s *gramSimulation) begin() {
 	for {
 		s.process = s.world.NewProcess()
+		s.process.Before = s.peersDo
+		s.over = simOverload{died: s.over.died || s.over.shedding != nil}
 		s.restoring = true
 		if s.lives(s.start) {
 			s.restoring = false
@@ -336,7 +346,7 @@ func (s *gramSimulation) start() {
 		s.process.Fault, s.diesNext = s.faults, 0
 	}
 	fails := s.process.Fault != nil || s.keeper.fails > 0 || s.kind.limit > 0
-	c, err := newCore(Config{Loops: loops, Keep: keep, MaxDatagramFlows: s.kind.maxFlows, NoGSO: s.kind.noGSO, NoGRO: s.kind.noGRO}, s.kernel)
+	c, err := newCore(Config{Loops: loops, Keep: keep, MaxDatagramFlows: s.kind.maxFlows, MaxNewDatagramFlows: s.kind.newFlows, NoGSO: s.kind.noGSO, NoGRO: s.kind.noGRO}, s.kernel)
 	if err != nil && s.kind.early && fails {
 		s.faults, s.keeper.fails = nil, 0
 		panic(simkernel.Died{Call: startFailed})
@@ -491,6 +501,7 @@ func (s *gramSimulation) lifeOf(value any) *gramLife {
 
 func (s *gramSimulation) admit(f *Flow) Cause {
 	f.SetValue(len(s.flows))
+	s.lookAtBeginning(f)
 	peer := f.Client()
 	name := peer.Path
 	if peer.Network == UDP {
@@ -553,6 +564,8 @@ func (s *gramSimulation) explainsGram(f *gramLife, c Cause) bool {
 		return s.refused
 	case CauseNoUpstream:
 		return s.refused || s.removedEver
+	case CauseOverload:
+		return s.shedNow(f.number, quiet)
 	case CauseDrained:
 		return s.drain.ended
 	case CauseKilled:
@@ -562,7 +575,7 @@ func (s *gramSimulation) explainsGram(f *gramLife, c Cause) bool {
 	case CauseCrashed: // HandOver ends flows that have no upstream
 		return s.handing && f.sniff.begun && !f.sniff.chosen || s.deaths+s.upgrades > 0
 	case CauseClosed:
-		return s.relistens > 0 && (s.kind.network == 3 || s.faulted || s.kind.limit > 0) // flows of UDP get sockets of their own
+		return s.closing || s.relistens > 0 && (s.kind.network == 3 || s.faulted || s.kind.limit > 0) // flows of UDP get sockets of their own
 	case CauseNoDescriptors, CauseNoPorts, CauseUpstreamFailed:
 		return s.process.Fault != nil || s.kind.limit > 0
 	}

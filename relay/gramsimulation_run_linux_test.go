@@ -51,17 +51,21 @@ const (
 	gramDrainEnds
 	gramSuccessorComes
 	gramRemove
+	gramSteer
+	gramTrim
+	gramShed
 	gramDoes
 )
 
 var gramNames = [gramDoes]string{"turn", "connect", "send", "answer", "clientRead", "upstreamRead", "deliver", "lose", "sleep", "upstreamGoes", "upstreamComes", "clientGoes", "die", "dieTwice",
-	"kill", "upgrade", "fault", "heal", "holderFails", "settle", "relisten", "drain", "drainEnds", "successor", "remove"}
+	"kill", "upgrade", "fault", "heal", "holderFails", "settle", "relisten", "drain", "drainEnds", "successor", "remove", "steer", "trim", "shed"}
 
 // gramWeights say how often a step is drawn.
 var gramWeights = [gramDoes]int{
 	gramTurn: 30, gramConnect: 5, gramSend: 20, gramAnswer: 14, gramClientRead: 6, gramUpstreamRead: 14, gramDeliver: 12, gramLose: 1, gramSleep: 4,
 	gramUpstreamGoes: 2, gramUpstreamComes: 3, gramClientGoes: 1, gramDie: 5, gramDieTwice: 1, gramKill: 1, gramUpgrade: 2, gramFault: 4, gramHeal: 4, gramHolderFails: 1, gramSettle: 2, gramRelisten: 1,
 	gramDrainBegins: 3, gramDrainEnds: 2, gramSuccessorComes: 3, gramRemove: 2,
+	gramSteer: 4, gramTrim: 1, gramShed: 3,
 }
 
 func (x gramStep) String() string { return fmt.Sprintf("{%s %d %d}", gramNames[x.kind], x.a, x.b) }
@@ -101,7 +105,7 @@ func drawGramSchedule(seed uint64) (x gramSchedule) {
 	for _, w := range gramWeights {
 		sum += w
 	}
-	deadly, drains, removes := !some(3), some(4), some(3)
+	deadly, drains, removes, overload := !some(3), some(4), some(3), some(4)
 	x.steps = append(x.steps, gramStep{kind: gramConnect}, gramStep{kind: gramConnect})
 	for range 20 + r.IntN(120) {
 		n, kind := r.IntN(sum), gramDo(0)
@@ -111,7 +115,7 @@ func drawGramSchedule(seed uint64) (x gramSchedule) {
 		if !deadly && kind >= gramDie && kind <= gramKill {
 			kind = gramTurn
 		}
-		if !drains && kind >= gramDrainBegins && kind <= gramSuccessorComes || !removes && kind == gramRemove {
+		if !drains && kind >= gramDrainBegins && kind <= gramSuccessorComes || !removes && kind == gramRemove || !overload && kind >= gramSteer {
 			kind = gramTurn
 		}
 		x.steps = append(x.steps, gramStep{kind, r.IntN(1 << 10), r.IntN(1 << 10)})
@@ -126,6 +130,13 @@ func drawGramSchedule(seed uint64) (x gramSchedule) {
 		x.kind.named = 1 + r.IntN(gramNameds-1)
 	}
 	x.kind.early = some(2)
+	x.kind.close = some(8)
+	if some(5) {
+		x.kind.newFlows = 1 + r.IntN(200)
+	}
+	if some(3) {
+		x.kind.busy = 1 + r.IntN(1<<10)
+	}
 	return x
 }
 
@@ -223,6 +234,12 @@ func (s *gramSimulation) does(x gramStep) bool {
 		return s.endDrain()
 	case gramSuccessorComes:
 		return s.successorComes()
+	case gramSteer:
+		return s.steer(x.a, x.b, s.alive)
+	case gramTrim:
+		s.trims(s.alive)
+	case gramShed:
+		return s.sheds(x.a, x.b, s.turn, s.alive)
 	case gramRemove:
 		return s.removeUpstream(x.a % 2)
 	}
@@ -274,6 +291,11 @@ func (x *gramSchedule) run() (at int, s *gramSimulation) {
 		if s.wrong != nil {
 			return i, s
 		}
+	}
+	s.peersDo, s.process.Before = nil, nil
+	if x.kind.close {
+		s.closeGrams()
+		return len(x.steps), s
 	}
 	s.settleGrams()
 	s.checkGrams()
@@ -327,7 +349,7 @@ func (x *gramWorld) options() []simOption {
 	return []simOption{
 		numberOption("network", &x.network), flagOption("slow", &x.slow), numberOption("phase", &x.phase), flagOption("joins", &x.joins), numberOption("bufferMax", &x.bufferMax),
 		numberOption("after", &x.after), numberOption("maxFlows", &x.maxFlows), numberOption("limit", &x.limit), flagOption("noGSO", &x.noGSO), flagOption("noGRO", &x.noGRO),
-		numberOption("loops", &x.loops), numberOption("sniff", &x.sniff), flagOption("changes", &x.changes), flagOption("early", &x.early), numberOption("rates", &x.rates), numberOption("preface", &x.preface), numberOption("named", &x.named), numberOption("tos", &c.TOS), numberOption("onUnreachable", &c.OnUnreachable), numberOption("replies", &c.Replies),
+		numberOption("loops", &x.loops), numberOption("sniff", &x.sniff), flagOption("changes", &x.changes), flagOption("early", &x.early), flagOption("close", &x.close), numberOption("busy", &x.busy), numberOption("newFlows", &x.newFlows), numberOption("rates", &x.rates), numberOption("preface", &x.preface), numberOption("named", &x.named), numberOption("tos", &c.TOS), numberOption("onUnreachable", &c.OnUnreachable), numberOption("replies", &c.Replies),
 		numberOption("amplification", &c.Amplification), flagOption("amplificationAlways", &c.AmplificationAlways),
 	}
 }
@@ -455,6 +477,7 @@ func TestSimulateDatagramsAgain(t *testing.T) {
 
 // gramsThatFound are schedules that found something, with the fewest steps, and what that was.
 var gramsThatFound = map[string]string{
+	"network 1, phase 48528082336, after 1, loops 3, early 1, rates 979, preface 2, named 1, tos 2: {connect 0 0} {connect 0 0} {send 612 581} {connect 911 668} {settle 819 834} {drain 3 863} {turn 176 562} {upgrade 23 190} {send 237 82}":                                                                                                                                                                             "of a listener that closed, the next process got the sockets of some loops only, and clients of the others' flows had a second flow",
 	"network 2, slow 1, phase 27706891352, joins 1: {connect 567 619} {connect 336 91} {send 542 26} {upstreamGoes 329 921} {clientGoes 1006 878} {send 93 12} {connect 735 49} {send 509 973} {send 345 174} {settle 142 496} {upgrade 865 33}":                                                                                                                                                                           "sockets that flows had left for their next upstream were handed over under the key 0, all of them",
 	"slow 1, phase 3639329889, limit 37, noGSO 1, noGRO 1, tos 1, onUnreachable 2, amplification 1: {connect 0 0} {connect 0 0} {send 877 620} {deliver 768 708} {turn 227 755} {sleep 1021 341} {send 770 676} {deliver 80 705} {turn 222 79} {die 963 1000} {send 91 442} {turn 413 517}":                                                                                                                                "a restored flow that had carried something last in the first 16 ms of the first process never timed out",
 	"network 3, slow 1, phase 25185271533, joins 1, bufferMax 5287, after 1, tos 2, replies 1: {connect 540 585} {send 341 825} {turn 386 609} {upstreamRead 156 347} {die 38 97} {turn 550 537} {turn 68 746} {turn 386 481} {answer 778 900} {turn 337 650} {send 74 858} {turn 328 182} {upstreamRead 277 693} {relisten 973 438} {answer 534 230} {turn 911 869}":                                                      "a process that died while it closed a Unix listener left a socket that was shut down, and the next one listened on it",

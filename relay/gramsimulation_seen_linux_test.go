@@ -31,14 +31,15 @@ const (
 	markDrainEnded = "the deadline of a drain"
 	markSucceeded  = "datagrams that somebody else got while the relay drained"
 	markRemoved    = "flows that were ended because their upstream was removed"
+	markFull       = "as many flows as may begin in a tick"
 	markOther      = "loops that have no socket of the listener"
 )
 
 var gramMarks = []string{markStray, markAstray, markRegrouped, markOwn, markOther, markSniffed, markReleased, markTurned, markPatience, markTaken, markLimited, markPreface, markNamed + "1", markNamed + "2", markNamed + "3",
-	markDrained, markDrainEnded, markSucceeded, markRemoved}
+	markDrained, markDrainEnded, markSucceeded, markRemoved, markFull}
 
 // gramCauses are the causes that schedules must have.
-var gramCauses = []Cause{CauseIdle, CauseRefused, CauseAnswered, CauseUpstreamRefused, CauseNoUpstream, CauseEvicted, CauseCrashed, CauseClosed}
+var gramCauses = []Cause{CauseIdle, CauseRefused, CauseAnswered, CauseUpstreamRefused, CauseNoUpstream, CauseEvicted, CauseCrashed, CauseClosed, CauseOverload, CauseDrained, CauseKilled}
 
 // gramSeedsEnough is how many schedules do everything that schedules can do.
 const gramSeedsEnough = 600

@@ -111,13 +111,17 @@ func (h *holding) datagramSockets() map[uint64]bool {
 	return numbers
 }
 
-// regrouped returns the datagram listeners of an earlier process that had more than one socket of a loop: one of them is of a listener
-// that was being removed while another one was added at its address.
+// regrouped returns the datagram listeners of an earlier process whose sockets are not those that they had together: one that was being
+// removed while another one was added at its address, of which there are two sockets of a loop, and one that was closing, on some loops earlier
+// than on others.
 func (h *holding) regrouped() map[string]bool {
 	listeners := make(map[string]bool)
 	for label, sockets := range h.earlier {
 		for i, s := range sockets {
 			if slices.ContainsFunc(sockets[:i], func(other *listenSocket) bool { return loopOf(other.key) == loopOf(s.key) }) {
+				listeners[label] = true
+			}
+			if s.key[1] != uint64(len(sockets)) {
 				listeners[label] = true
 			}
 		}
@@ -235,10 +239,12 @@ func (h *holding) releaseSockets() {
 
 // holdSocket has a new socket of a listener held, now or later. A listener works without being held:
 // only the next process cannot go on with it.
-func (h *holding) holdSocket(loop int, s *listenSocket, label string) {
+//
+// The key has how many sockets the listener has, so that the next process notices if it does not get all of them.
+func (h *holding) holdSocket(loop int, s *listenSocket, label string, all int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.key = newHoldKey(holdListener, loop, h.sockets, 1)
+	s.key = newHoldKey(holdListener, loop, h.sockets, uint64(all))
 	h.sockets++
 	if h.holdLocked(hold.Held{Key: s.key, Label: label, FDs: []int{s.fd}}) != nil {
 		h.unheld[s.key] = unheldSocket{s.fd, label}

@@ -118,12 +118,13 @@ func (l *Listener) hold(addr Addr) {
 	if h == nil {
 		return
 	}
-	for _, p := range l.sockets() {
+	all := l.sockets()
+	for _, p := range all {
 		// The key has the loop, so that the next process gives the socket to the same one, where the
 		// flows of datagrams are that came by it.
 		if s := p.socket(); s.key == (holdKey{}) || loopOf(s.key) != p.loop() && l.addr.Network.Datagrams() {
 			old := *s
-			h.holdSocket(p.loop(), s, addr.String())
+			h.holdSocket(p.loop(), s, addr.String(), len(all))
 			if old.key != (holdKey{}) {
 				h.dropSocket(&old)
 			}

@@ -142,6 +142,7 @@ func (s *simulation) settle(end bool) {
 	defer func() { s.settling = false }()
 	s.process.DieAfter(0)
 	s.keeper.fails = 0
+	s.memoryIsBack(s.call)
 	still := 0
 	for turns := 0; (still < 4 || still < 12 && s.retries()) && s.wrong == nil; turns++ {
 		if turns > 20_000 {

@@ -135,6 +135,7 @@ func (k *costKernel) Socket(family sys.Family, mptcp bool) (int, sys.Errno) {
 
 // Recv implements [sys.Kernel].
 func (k *costKernel) Recv(fd int, b []byte) (int, sys.Errno) {
+	k.s.lookAtRead(len(b))
 	n, e := k.Process.Recv(fd, b)
 	k.copied(fd, n, e)
 	return n, e
@@ -142,6 +143,7 @@ func (k *costKernel) Recv(fd int, b []byte) (int, sys.Errno) {
 
 // RecvOne implements [sys.Kernel].
 func (k *costKernel) RecvOne(fd int, m *sys.Message, b []byte) (int, sys.Errno) {
+	k.s.lookAtRead(len(b))
 	n, e := k.Process.RecvOne(fd, m, b)
 	k.copied(fd, n, e)
 	return n, e

@@ -38,6 +38,9 @@ func drawPlan(n int) simPlan {
 func (s *simulation) admit(f *Flow) Cause {
 	_, number := s.process.Number(int(f.owner.(*streams).of(f).fd[sideClient]))
 	f.SetValue(number)
+	if s.over.NoStreams {
+		s.fail("a client is accepted, and memory is short")
+	}
 	s.limit(f, 0)
 	x := s.flowOf(f)
 	if x.admitted = true; x.plan.sniff > 0 {

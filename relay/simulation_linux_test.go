@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -56,6 +57,7 @@ type simulation struct {
 	begun     begunWith
 	kernel    *costKernel
 	drain     simDrain
+	over      simOverload
 	peersDo   func()         // between two calls of the relay
 	damaged   bool           // a ledger was
 	spoiled   map[*byte]bool // the memory of such a ledger
@@ -84,6 +86,7 @@ type simSettings struct {
 	changes      bool          // the next process has another number of them
 	close        bool          // at the end, the engine is closed
 	early        bool          // a process may die, and calls fail, from its first call on, rather than when its engine is made
+	pipes        int           // the most; 0: 4
 	rates        int           // flows have bandwidths, drawn with this; 0: they do not
 	busy         int           // peers do something between two calls of the relay, drawn with this; 0: they do not
 }
@@ -145,6 +148,8 @@ func (s *simulation) explains(f *simFlow, c Cause) bool {
 		return f.lost || f.crashed || s.scarce || f.half[up].miscounted() || f.half[down].miscounted()
 	case CauseNoDescriptors, CauseClientFailed, CauseUpstreamFailed:
 		return s.scarce
+	case CauseOverload:
+		return s.shedNow(int(f.id), quiet)
 	case CauseIdle:
 		return s.idle > 0 && quiet >= s.idle
 	case CauseHalfClosed:
@@ -248,6 +253,7 @@ func simAddress(a Addr) *sys.Sockaddr {
 func (s *simulation) begin() {
 	for {
 		s.process = s.world.NewProcess()
+		s.over = simOverload{died: s.over.died || s.over.shedding != nil}
 		s.process.Before = s.peersDo
 		s.restoring = true
 		if s.lives(s.start) {
@@ -274,7 +280,7 @@ func (s *simulation) start() {
 		s.process.Fault, s.diesNext = s.faults, 0
 	}
 	fails := s.process.Fault != nil || s.keeper.fails > 0
-	c, err := newCore(Config{Loops: loops, Keep: keep, MaxPipes: 4, PipeSize: 64 << 10, LowWaterMark: 20_000}, s.kernel)
+	c, err := newCore(Config{Loops: loops, Keep: keep, MaxPipes: cmp.Or(s.pipes, 4), PipeSize: 64 << 10, LowWaterMark: 20_000}, s.kernel)
 	if err != nil && s.early && fails {
 		s.faults, s.keeper.fails = nil, 0
 		panic(simkernel.Died{Call: startFailed})
@@ -466,7 +472,7 @@ func (s *simulation) done(r *Record) {
 		s.fail("flow %d ends with %s, %v, which nothing explains:\n%s", f.id, r.Cause, r.Err, s.describe())
 	}
 	switch r.Cause {
-	case CauseDrained, CauseIdle, CauseHalfClosed, CauseRefused, CauseNoUpstream, CauseConnectTimeout, CauseQueueTimeout, CauseLife, CauseFirstByte, CauseClientGone, CauseClosed,
+	case CauseOverload, CauseDrained, CauseIdle, CauseHalfClosed, CauseRefused, CauseNoUpstream, CauseConnectTimeout, CauseQueueTimeout, CauseLife, CauseFirstByte, CauseClientGone, CauseClosed,
 		CauseCrashed, CauseNoDescriptors, CauseClientFailed, CauseUpstreamFailed:
 		f.timedOut = true
 	case CauseClientReset, CauseUpstreamReset:

@@ -64,15 +64,19 @@ const (
 	simUrgent
 	simPour
 	simDamage
+	simSteer
+	simTrim
+	simShed
 	simKinds
 )
 
-var simNames = [simKinds]string{"turn", "connect", "accept", "send", "read", "end", "close", "reset", "deliver", "sleep", "die", "dieTwice", "kill", "upgrade", "fault", "heal", "holderFails", "settle", "answer", "resume", "drain", "drainEnds", "bulk", "urgent", "pour", "damage"}
+var simNames = [simKinds]string{"turn", "connect", "accept", "send", "read", "end", "close", "reset", "deliver", "sleep", "die", "dieTwice", "kill", "upgrade", "fault", "heal", "holderFails", "settle", "answer", "resume", "drain", "drainEnds", "bulk", "urgent", "pour", "damage", "steer", "trim", "shed"}
 
 // simWeights say how often a step is drawn.
 var simWeights = [simKinds]int{
 	simTurn: 30, simConnect: 5, simAccept: 8, simSend: 18, simRead: 14, simEnd: 3, simClose: 1, simReset: 1, simDeliver: 12, simSleep: 4,
 	simDie: 6, simDieTwice: 1, simKill: 1, simUpgrade: 1, simFault: 4, simHeal: 4, simHolderFails: 1, simSettle: 1, simAnswer: 6, simResume: 3, simDrainBegins: 2, simDrainEnds: 2, simBulk: 8, simUrgent: 3, simPour: 2, simDamage: 1,
+	simSteer: 4, simTrim: 1, simShed: 3,
 }
 
 func (x simStep) String() string { return fmt.Sprintf("{%s %d %d}", simNames[x.kind], x.a, x.b) }
@@ -96,6 +100,7 @@ func drawSchedule(seed uint64) simSchedule {
 	}
 	drains := r.IntN(5) == 0
 	damages := r.IntN(6) == 0
+	overload := r.IntN(4) == 0
 	for range 20 + r.IntN(100) {
 		n, kind := r.IntN(sum), simKind(0)
 		for ; n >= simWeights[kind]; kind++ {
@@ -104,7 +109,7 @@ func drawSchedule(seed uint64) simSchedule {
 		if (kind == simDrainBegins || kind == simDrainEnds) && !drains {
 			kind = simTurn
 		}
-		if kind == simDamage && !damages {
+		if kind == simDamage && !damages || kind >= simSteer && !overload {
 			kind = simTurn
 		}
 		x.steps = append(x.steps, simStep{kind, r.IntN(1 << 10), r.IntN(1 << 10)})
@@ -122,7 +127,10 @@ func drawSchedule(seed uint64) simSchedule {
 		x.files = 26 + r.IntN(24)
 	}
 	x.early = r.IntN(2) == 0
-	x.slowConnects = x.slowConnects || x.limits && r.IntN(2) == 0
+	if r.IntN(4) == 0 {
+		x.pipes = 1 + r.IntN(2)
+	}
+	x.slowConnects = x.slowConnects || x.limits
 	return x
 }
 
@@ -207,6 +215,12 @@ func (s *simulation) does(x simStep) bool {
 		return f != nil && s.sendUrgent(f, side)
 	case simDamage:
 		return s.damage(x.a)
+	case simSteer:
+		return s.steer(x.a, x.b, s.call)
+	case simTrim:
+		s.trims(s.call)
+	case simShed:
+		return s.sheds(x.a, x.b, s.turn, s.call)
 	case simPour:
 		return f != nil && s.pour(f, side, 15+x.b>>5)
 	}
@@ -275,7 +289,7 @@ func simFaults(number, every int) func(simkernel.Call, int) (int, sys.Errno) {
 				return 0, sys.ENOMEM
 			}
 		case simMoveFaults: // and what it needs
-			if moves && r.IntN(8) == 0 || c == "socket" || c == "accept" {
+			if moves && r.IntN(4) == 0 || c == "socket" || c == "accept" {
 				return 0, sys.ENOMEM
 			}
 		case 8:
@@ -414,7 +428,7 @@ func numberOption[T ~int | ~int64 | ~uint8](name string, v *T) simOption {
 }
 
 func (x *simSettings) options() []simOption {
-	return []simOption{flagOption("slowConnects", &x.slowConnects), numberOption("backlog", &x.backlog), numberOption("files", &x.files), numberOption("loops", &x.loops), flagOption("changes", &x.changes), flagOption("limits", &x.limits), flagOption("early", &x.early),
+	return []simOption{flagOption("slowConnects", &x.slowConnects), numberOption("backlog", &x.backlog), numberOption("files", &x.files), numberOption("pipes", &x.pipes), numberOption("loops", &x.loops), flagOption("changes", &x.changes), flagOption("limits", &x.limits), flagOption("early", &x.early),
 		flagOption("close", &x.close), numberOption("busy", &x.busy), numberOption("rates", &x.rates)}
 }
 

@@ -76,7 +76,7 @@ func (x *simSeen) String() string {
 // simSeedsEnough is how many schedules, of seeds from simSeedsFirst on, do everything that schedules can do.
 const (
 	simSeedsFirst  = 1000
-	simSeedsEnough = 800
+	simSeedsEnough = 2000
 )
 
 // simCostsWanted are what schedules must have done to save time.
@@ -84,7 +84,7 @@ var simCostsWanted = []string{costAhead, costLarger, costCopied}
 
 // simCauses are those that schedules must have.
 var simCauses = []Cause{CauseEnd, CauseClientReset, CauseUpstreamReset, CauseIdle, CauseHalfClosed, CauseLife, CauseFirstByte, CauseQueueTimeout, CauseConnectTimeout, CauseRefused,
-	CauseNoUpstream, CauseNoDescriptors, CauseClientGone, CauseClientFailed, CauseUpstreamFailed, CauseCrashed, CauseClosed, CauseDrained}
+	CauseNoUpstream, CauseNoDescriptors, CauseClientGone, CauseClientFailed, CauseUpstreamFailed, CauseCrashed, CauseClosed, CauseDrained, CauseOverload}
 
 // missing returns what must happen and has not.
 func (x *simSeen) missing() (all []string) {

@@ -643,6 +643,7 @@ func (p *Process) TCPInfo(fd int, info *sys.TCPInfo) sys.Errno {
 		return e
 	}
 	info.State = uint8(s.state)
+	info.Last_data_sent = uint32((p.w.now - s.sentAt).Milliseconds())
 	return 0
 }
 

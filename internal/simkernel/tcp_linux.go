@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"syscall"
+	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -29,6 +30,7 @@ type tcpSocket struct {
 	urgentAt  uint64  // the place of the last one that came: urg_seq
 	urgency   urgency // of that
 
+	sentAt              time.Duration // when bytes have left last, or it was made
 	lowat               int
 	shutRead, shutWrite bool
 	noSpace             bool // somebody waits until it can be written to: SOCK_NOSPACE
@@ -44,7 +46,7 @@ type tcpSocket struct {
 }
 
 func newTCP(w *World) *tcpSocket {
-	return &tcpSocket{common: newCommon(w), state: sys.TCPClose, lowat: 1, in: queue{m: w.memory}, out: queue{m: w.memory}}
+	return &tcpSocket{common: newCommon(w), state: sys.TCPClose, lowat: 1, sentAt: w.now, in: queue{m: w.memory}, out: queue{m: w.memory}}
 }
 
 // undelivered reports whether there is something that has not arrived.
@@ -87,6 +89,7 @@ func (s *tcpSocket) deliver(most int) {
 		n := min(most, s.out.len(), p.window())
 		p.urgent(s, n)
 		s.out.take(n, p.in.put)
+		s.sentAt = s.w.now
 		if p.enough() {
 			p.wake(wakeRead)
 		}

@@ -1,0 +1,136 @@
+package relay
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/relay/overload"
+)
+
+// A program that is short of memory, in a simulation: it tells the engine to begin less and to hold less, has it give back what is not in use, and ends flows.
+
+// simOverload is what the engine was told, and what it is ending.
+type simOverload struct {
+	overload.State
+	shedding *overload.Shedding // while it runs
+	shed     int                // flows that it has ended
+	died     bool               // a process has died meanwhile, and the next one ends a flow
+}
+
+// steer tells the engine what to do because memory is short, or that there is enough again.
+func (s *simulation) steer(a, b int, call func(func())) bool {
+	x := overload.State{HoldLess: a&1 != 0, NoStreams: a&6 == 2, NoDatagramFlows: a&24 == 8, HoldMost: [...]int64{0, 0, 0, 1, 3000, 100_000}[b%6]}
+	if a>>5%3 == 0 {
+		x = overload.State{}
+	}
+	changes := x != s.over.State
+	call(func() {
+		s.over.State = x
+		overloadControl{&Engine{s.core}}.Set(x)
+	})
+	return changes
+}
+
+// memoryIsBack ends that.
+func (s *simulation) memoryIsBack(call func(func())) {
+	if s.over.State != (overload.State{}) {
+		s.steer(0, 0, call)
+	}
+}
+
+// trims has the engine give back what is not in use.
+func (s *simulation) trims(call func(func())) {
+	call(func() {
+		x := overloadControl{&Engine{s.core}}
+		x.Trim()
+		if m := x.MemoryUse(); m.Sockets < 0 || m.Pipes < 0 || s.core.flows() == 0 && m != (overload.MemoryUse{}) {
+			s.fail("%d flows are said to use %+v", s.core.flows(), m)
+		}
+		if n := s.core.streams.pipes.Stats(); n.Open != n.Leased {
+			s.fail("%d pipes rest after a trim", n.Open-n.Leased)
+		}
+	})
+}
+
+// sheds has flows end, of which none may have moved something lately: invariants 42 and 43.
+func (s *simulation) sheds(a, b int, turn func(), call func(func())) bool {
+	x := overload.Shedding{Idle: a&1 != 0, Quiet: [...]time.Duration{0, time.Second, 3 * time.Second}[a>>1%3], Flows: [...]int{1, 2, maxShed}[b%3], Bytes: [...]int64{1, math.MaxInt64}[b>>2&1]}
+	var wg sync.WaitGroup
+	var found []candidates
+	deaths, core := s.deaths, s.core
+	turn()
+	turn() // as InTurns would
+	if s.deaths > deaths || s.core != core || s.wrong != nil {
+		return false
+	}
+	call(func() { found = s.core.findCandidates(&x, &wg) })
+	for range 20 { // they look at some flows in each turn
+		if s.wrong != nil || s.deaths > deaths || s.core != core {
+			return false
+		}
+		if !waits(&wg) {
+			break
+		}
+		wg.Add(1)
+		turn()
+	}
+	if s.deaths > deaths || s.core != core || waits(&wg) {
+		return false
+	}
+	s.over.shedding, s.over.shed = &x, 0
+	call(func() {
+		all := s.core.end(choose(found, &x))
+		if all.Flows != s.over.shed || all.Flows > x.Flows || all.Flows > 1 && x.Bytes == 1 || (all.Flows > 0) != (all.Bytes > 0) {
+			s.fail("of flows that %+v asks for, %d have ended, and %+v is said", x, s.over.shed, all)
+		}
+	})
+	s.over.shedding = nil
+	if s.core == core && s.deaths == deaths && x.Flows == maxShed && x.Bytes > 1 {
+		s.lookAtShed(&x)
+	}
+	return s.over.shed > 0
+}
+
+// lookAtShed checks that no flow is left that should have ended.
+func (s *simulation) lookAtShed(x *overload.Shedding) {
+	for _, st := range s.core.streams.all {
+		st.slab.Each(func(f *streamFlow) {
+			life := s.flowOf(&f.Flow)
+			blocked, relaying := st.blocked(f)
+			if life == nil || s.world.Elapsed()-life.movedAt < x.Quiet+100*time.Millisecond || f.cause != CauseNone || f.state != streamRelaying || st.loop.Seen-f.active < x.Quiet {
+				return
+			}
+			if (x.Idle && relaying || !x.Idle && blocked) && !st.sentLately(f, x.Quiet) {
+				s.fail("flow %d has moved nothing since %v, and %+v has not ended it", life.id, life.movedAt, *x)
+			}
+		})
+	}
+}
+
+// shedNow is called when a flow ends because memory is short, in which nothing was seen to move for a time.
+func (s *simulation) shedNow(id int, quiet time.Duration) (explained bool) {
+	x := s.over.shedding
+	if x == nil {
+		return s.over.died
+	}
+	if s.over.shed++; quiet < x.Quiet-time.Millisecond {
+		s.fail("flow %d was ended for want of memory after %v without anything, rather than %v", id, quiet, x.Quiet)
+	}
+	return true
+}
+
+// lookAtRead checks that a loop that is to hold less does not read more than it may at a time.
+func (s *simulation) lookAtRead(n int) {
+	if n <= pump.LeastRead {
+		return
+	}
+	less := s.over.HoldLess
+	if most := s.over.HoldMost / int64(len(s.core.loops)); most > 0 && len(s.core.loops) == 1 {
+		less = less || s.core.streams.all[0].env.Held > most
+	}
+	if less {
+		s.fail("%d bytes are asked for, and memory is short", n)
+	}
+}

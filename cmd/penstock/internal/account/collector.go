@@ -2,7 +2,6 @@ package account
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"time"
 
@@ -30,7 +29,6 @@ type collector struct {
 	body    formatter
 	line    []byte
 	records []*logs.LogRecord
-	away    bool // the last batch could not be sent: the next one is tried once only
 	ctx     context.Context
 	cancel  context.CancelFunc
 }
@@ -87,21 +85,16 @@ func (s *collector) flush() (written, failed int, err error) {
 	if n == 0 {
 		return 0, 0, nil
 	}
-	patience := collectorPatience
-	if s.away {
-		patience = 0
-	}
+	s.client.Wait(s.ctx)
 	request := s.source.Logs(s.records)
 	refused := int64(0)
-	err = otlp.Retry(s.ctx, patience, func(ctx context.Context) error {
+	err = otlp.Retry(s.ctx, collectorPatience, func(ctx context.Context) error {
 		var err error
 		refused, err = s.client.Logs(ctx, request)
 		return err
 	})
 	clear(s.records)
 	s.records = s.records[:0]
-	var unreachable *otlp.RetryError
-	s.away = errors.As(err, &unreachable)
 	switch {
 	case refused > 0:
 		failed = int(min(refused, int64(n)))

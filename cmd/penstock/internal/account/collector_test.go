@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -20,6 +21,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -73,6 +76,7 @@ func TestCollector(t *testing.T) {
 		}
 		l.Record(e)
 	}
+	testwait.Until(t, "each flow is sent", func() bool { s := l.Stats(); return s.Written+s.Failed == flows }) // Close waits for a second only
 	l.Close()
 	mu.Lock()
 	defer mu.Unlock()
@@ -113,4 +117,28 @@ func attribute(r *logs.LogRecord, name string) *common.AnyValue {
 		}
 	}
 	return nil
+}
+
+// A collector that asks to be left alone is left alone, by the records of later batches, too.
+func TestBusyCollector(t *testing.T) {
+	testnet.CheckLeaks(t)
+	var asked atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer s.Close()
+	l, err := Open(spec.AccessLog{To: spec.ToOTLP, Format: JSON, OTLP: spec.OTLP{To: s.URL}}, slog.New(slog.DiscardHandler), Progress{}, Opening{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	enter(l, 1)
+	testwait.Until(t, "a record is refused", func() bool { return l.Stats().Failed == 1 })
+	enter(l, 2, 3)
+	l.Close()
+	<-l.done
+	if got := l.Stats(); asked.Load() != 1 || got != (LogStats{Failed: 3}) {
+		t.Errorf("%d requests, %+v", asked.Load(), got)
+	}
 }

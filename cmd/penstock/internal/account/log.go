@@ -170,8 +170,8 @@ func (l *Log) Reopen() {
 	}
 }
 
-// Close writes the remaining records and ends the log. It waits at most a second for a
-// writer that blocks, whose records are then dropped. The engine must be closed before.
+// Close writes the remaining records and ends the log. It waits a second for a writer
+// that blocks, and then aborts it: its records are dropped, counted and reported. The engine must be closed before.
 func (l *Log) Close() {
 	if l == nil {
 		return
@@ -187,6 +187,11 @@ func (l *Log) close() {
 	case <-l.done:
 	case <-late.C:
 		l.sink.abort()
+		late.Reset(closeTimeout / 4)
+		select {
+		case <-l.done: // what it dropped is counted
+		case <-late.C:
+		}
 	}
 	close(l.abandoned)
 	late.Reset(closeTimeout / 4)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/penstock/penstock/datapath"
@@ -116,6 +117,48 @@ func TestCloseIsBounded(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("Close waits for a blocked writer")
 	}
+}
+
+// hangingSink is a sink whose peer hangs until the sink is aborted.
+type hangingSink struct {
+	pending int
+	aborted chan struct{}
+}
+
+func (s *hangingSink) put(*Entry) (written, failed int, err error) {
+	s.pending++
+	return 0, 0, nil
+}
+
+func (s *hangingSink) flush() (written, failed int, err error) {
+	if s.pending == 0 {
+		return 0, 0, nil
+	}
+	<-s.aborted
+	n := s.pending
+	s.pending = 0
+	return 0, n, errors.New("aborted")
+}
+
+func (s *hangingSink) reopen() error { return nil }
+func (s *hangingSink) abort()        { close(s.aborted) }
+func (s *hangingSink) close()        {}
+
+// What a peer that hangs did not get is counted and reported before Close returns.
+func TestCloseReportsWhatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		l := newLog("access log", LogAll, ringSize, textLog(&out), &hangingSink{aborted: make(chan struct{})}, time.Hour, Progress{})
+		enter(l, 1, 2, 3)
+		began := time.Now()
+		l.Close()
+		if took := time.Since(began); took > closeTimeout {
+			t.Errorf("Close has waited %v", took)
+		}
+		if !strings.Contains(out.String(), "dropped flow records\" overflowed=0 failed=3 error=aborted") || l.Stats().Failed != 3 {
+			t.Errorf("%q, %+v", out.String(), l.Stats())
+		}
+	})
 }
 
 // What the hook does on a loop allocates nothing, as app calls it.

@@ -37,6 +37,7 @@ type Client struct {
 
 	mu     sync.Mutex
 	client *remote.Client // nil: not made yet, or its files could not be read
+	busy   time.Time      // until when the collector has asked to be left alone
 }
 
 // New returns a client. It connects to nobody, and reads the files of cfg with the first request.
@@ -83,11 +84,15 @@ func (c *Client) send(ctx context.Context, path string, request, answer proto.Me
 	z.Close()
 	client, err := c.made()
 	if err != nil {
-		return err
+		return &RetryError{Err: err}
 	}
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, "POST", strings.TrimRight(c.cfg.To, "/")+path, &b)
+	to, err := url.Parse(c.cfg.To)
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequestWithContext(ctx, "POST", to.JoinPath(path).String(), &b)
 	if err != nil {
 		return err
 	}
@@ -100,8 +105,14 @@ func (c *Client) send(ctx context.Context, path string, request, answer proto.Me
 	}
 	defer got.Body.Close()
 	text, err := remote.Read(got.Body, maxAnswer)
-	if got.StatusCode != http.StatusOK {
-		return refusal(got, text)
+	if got.StatusCode/100 != 2 { // the specification knows 200; Loki answers 204, others 202
+		err := refusal(got, text)
+		if again := (*RetryError)(nil); errors.As(err, &again) {
+			c.mu.Lock()
+			c.busy = time.Now().Add(again.After)
+			c.mu.Unlock()
+		}
+		return err
 	}
 	// It has what was sent. An answer that cannot be read refuses nothing of it.
 	if err != nil || !strings.HasPrefix(got.Header.Get("Content-Type"), "application/x-protobuf") || proto.Unmarshal(text, answer) != nil {
@@ -110,7 +121,7 @@ func (c *Client) send(ctx context.Context, path string, request, answer proto.Me
 	return nil
 }
 
-// refusal returns the error of an answer other than 200. The statuses of which a client may try again are those of the
+// refusal returns the error of an answer that is no success. The statuses of which a client may try again are those of the
 // specification, "Retryable Response Codes".
 func refusal(r *http.Response, text []byte) error {
 	if !strings.HasPrefix(r.Header.Get("Content-Type"), "text/") {
@@ -152,6 +163,14 @@ func (c *Client) made() (*remote.Client, error) {
 	}
 	c.client, err = remote.New(cfg)
 	return c.client, err
+}
+
+// Wait waits for as long as the collector has asked to be left alone, or until ctx ends.
+func (c *Client) Wait(ctx context.Context) {
+	c.mu.Lock()
+	busy := c.busy
+	c.mu.Unlock()
+	remote.Sleep(ctx, time.Until(busy))
 }
 
 // Close closes the connections that are idle.

@@ -57,7 +57,7 @@ func TestSend(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		refused := int64(0)
-		c := collector(t, spec.OTLP{To: "http://collector:4318/base/", TokenFile: token}, func(w http.ResponseWriter, r *http.Request) {
+		c := collector(t, spec.OTLP{To: "http://collector:4318/base/?tenant=a", TokenFile: token}, func(w http.ResponseWriter, r *http.Request) {
 			z, err := gzip.NewReader(r.Body)
 			if err != nil {
 				t.Error(err)
@@ -68,7 +68,7 @@ func TestSend(t *testing.T) {
 			if err = errors.Join(err, proto.Unmarshal(b, got)); err != nil {
 				t.Error(err)
 			}
-			if r.URL.Path != "/base/v1/logs" || r.Header.Get("Authorization") != "Bearer secret" || r.Header.Get("Content-Type") != "application/x-protobuf" {
+			if r.URL.String() != "/base/v1/logs?tenant=a" || r.Header.Get("Authorization") != "Bearer secret" || r.Header.Get("Content-Type") != "application/x-protobuf" {
 				t.Errorf("%s %v", r.URL, r.Header)
 			}
 			if list := got.ResourceLogs[0].ScopeLogs[0].LogRecords; len(list) != 3 || list[2].Body.GetStringValue() != "record 2" {
@@ -107,6 +107,8 @@ func TestAnswers(t *testing.T) {
 		"huge":          {500, "", strings.Repeat("x", 1<<20), false, 0, "500 Internal Server Error"},
 		"huge success":  {200, "Content-Type: application/x-protobuf", strings.Repeat("x", 1<<20), false, 0, ""},
 		"other success": {200, "Content-Type: application/x-protobuf", "\xff\xff\xff", false, 0, ""},
+		"no content":    {204, "", "", false, 0, ""}, // what Loki answers
+		"accepted":      {202, "Content-Type: application/json", "{}", false, 0, ""},
 		"a page":        {200, "Content-Type: text/html", "<html>", false, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,6 +179,31 @@ func TestRetry(t *testing.T) {
 		})
 		if asked != 2 {
 			t.Errorf("%d attempts", asked)
+		}
+	})
+}
+
+// A file that cannot be read yet is read by a later attempt.
+func TestFilesComeLater(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	synctest.Test(t, func(t *testing.T) {
+		c := collector(t, spec.OTLP{To: "http://collector:4318", TokenFile: token}, func(w http.ResponseWriter, r *http.Request) {
+			if got := r.Header.Get("Authorization"); got != "Bearer secret" {
+				t.Errorf("the token is %q", got)
+			}
+		})
+		attempts := 0
+		err := Retry(t.Context(), time.Minute, func(ctx context.Context) error {
+			if attempts++; attempts == 2 {
+				if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
+					t.Error(err)
+				}
+			}
+			_, err := c.Logs(ctx, records(1))
+			return err
+		})
+		if err != nil || attempts != 2 {
+			t.Errorf("%v after %d attempts", err, attempts)
 		}
 	})
 }

@@ -29,7 +29,7 @@ func (f *Flow) info(i *FlowInfo) {
 // detail fills d with all that is known of the flow.
 func (f *Flow) detail(d *FlowInfo) {
 	f.info(d)
-	d.Loop, d.Local = f.owner.base().loop.Index, f.Local()
+	d.Loop, d.Local, d.UpstreamLocal = f.owner.base().loop.Index, f.Local(), f.UpstreamLocal().AddrPort
 	d.Connect, d.FirstByte, d.Queued = f.connect, f.firstByte, f.queued
 	if d.State == stats.StateQueued {
 		d.Queued += f.owner.base().loop.Now - f.since

@@ -21,7 +21,5 @@ type FlowInfo struct {
 
 	Loop  int  // the loop that has the flow, from 0
 	Local Addr // see Flow.Local
-	// ClientTCP and UpstreamTCP are about the sockets that are TCP sockets; nil for
-	// others.
-	ClientTCP, UpstreamTCP *stats.TCPInfo
+	stats.Sockets
 }

@@ -586,6 +586,7 @@ var table = []rule{
 	{pkg: "cmd/penstock/internal/console", code: edges{
 		"cmd/penstock/internal/api":       shared,
 		"cmd/penstock/internal/spec":      shared,
+		"cmd/penstock/internal/packets":   "capture writes the packets of flows",
 		"cmd/penstock/internal/fleet":     "commands about many relays talk to the fleet's registry, not to a daemon",
 		"charm.land/bubbletea/v2":         "the live view: keys, resizing, and writing only the cells that changed, which matters over ssh",
 		"charm.land/lipgloss/v2":          "styles for it, which bubbletea adapts to the terminal and NO_COLOR",
@@ -596,6 +597,13 @@ var table = []rule{
 		"github.com/alecthomas/kong":      "command lines are parsed as app parses them",
 		"github.com/creack/pty":           "the live view is tested at a real terminal",
 		"github.com/charmbracelet/x/ansi": "the width of a line on a terminal",
+	}},
+	{pkg: "cmd/penstock/internal/packets", code: edges{
+		"cmd/penstock/internal/api": shared,
+		"golang.org/x/net/bpf":      "filters of packet sockets, assembled; its machine runs them in tests",
+		"golang.org/x/sys/unix":     "packet sockets",
+	}, tests: edges{
+		"relay": "addresses",
 	}},
 	{pkg: "cmd/penstock/internal/doctor", code: edges{
 		"dgram":                           "what it measures",
@@ -691,7 +699,7 @@ var edgesBetween = map[string][]string{
 	"cmd/penstock/internal/xds":        {"cmd/penstock/internal/ads", "cmd/penstock/internal/config", "cmd/penstock/internal/remote"},
 	"cmd/penstock/internal/lists":      {"cmd/penstock/internal/etcd", "cmd/penstock/internal/remote"},
 	"cmd/penstock/internal/fleet":      {"cmd/penstock/internal/etcd", "cmd/penstock/internal/remote"},
-	"cmd/penstock/internal/console":    {"cmd/penstock/internal/fleet"},
+	"cmd/penstock/internal/console":    {"cmd/penstock/internal/fleet", "cmd/penstock/internal/packets"},
 
 	"cmd/penstock/internal/convert/haproxy": {"cmd/penstock/internal/convert"},
 	"cmd/penstock/internal/convert/nginx":   {"cmd/penstock/internal/convert"},

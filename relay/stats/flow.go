@@ -1,6 +1,9 @@
 package stats
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // FlowState is the stage of an open flow.
 type FlowState string
@@ -13,6 +16,15 @@ const (
 	StateConnecting FlowState = "connecting" // connecting to an upstream, or waiting for the next attempt
 	StateRelaying   FlowState = "relaying"
 )
+
+// Sockets is what the kernel knows of the sockets of a flow.
+type Sockets struct {
+	// ClientTCP and UpstreamTCP are about the sockets that are TCP sockets; nil for others.
+	ClientTCP, UpstreamTCP *TCPInfo
+	// UpstreamLocal is the local address of the connection to the upstream, or of the socket that sends to it; see
+	// relay.Flow.UpstreamLocal. It is zero while there is none, and for a Unix socket.
+	UpstreamLocal netip.AddrPort
+}
 
 // TLS describes the TLS connection of one side of a flow. What a relay.Transfer counts of that side is what is
 // inside of the records.

@@ -192,7 +192,7 @@ func TestTypesAreDescribed(t *testing.T) {
 		api.Listeners{}, api.Listener{}, api.Certificate{}, api.Route{}, api.Part{}, api.SplitChange{}, api.SplitDifference{}, api.PartDifference{}, api.Groups{}, api.Group{}, api.Queue{}, api.Member{}, api.Members{}, api.Check{}, api.MemberChange{},
 		api.Flows{}, api.Flow{}, api.Transfer{}, api.FlowDetail{}, api.TLS{}, api.Identity{}, api.TCPInfo{}, api.Killed{},
 		api.EndedFlows{}, api.EndedFlow{}, api.Histogram{}, api.Latency{}, api.Refusal{},
-		api.Keeper{}, api.StartCount{}, api.WorkerStart{}, api.RestoredFlows{}, api.LostFlows{}, api.Upgrade{}, api.UpgradeStep{}} {
+		api.Keeper{}, api.StartCount{}, api.WorkerStart{}, api.RestoredFlows{}, api.LostFlows{}, api.Upgrade{}, api.UpgradeStep{}, api.NewCapture{}, api.CaptureLine{}, api.CaptureFlow{}} {
 		typ := reflect.TypeOf(v)
 		properties, required := map[string]bool{}, map[string]bool{}
 		d.fields("#/components/schemas/"+typ.Name(), properties, required)
@@ -268,6 +268,11 @@ func TestAnswersFitTheDescription(t *testing.T) {
 		{"POST", "/v1/upgrade", `{"binary":"penstock"}`, "/v1/upgrade", 400},
 		{"GET", "/v1/listeners", "", "/v1/listeners", 200},
 		{"GET", "/v1/lists", "", "/v1/lists", 200},
+		{"POST", "/v1/captures", `{"source":"192.0.2.0/24","for":1}`, "/v1/captures", 200},
+		{"POST", "/v1/captures", `{"flow":"1099511627776","for":1}`, "/v1/captures", 404},
+		{"POST", "/v1/captures", `{"for":1}`, "/v1/captures", 400},
+		{"POST", "/v1/captures", `{"flow":"1","source":"::1","for":1}`, "/v1/captures", 400},
+		{"POST", "/v1/captures", `{"source":"::1","for":3601}`, "/v1/captures", 400},
 		{"GET", "/v1/bans", "", "/v1/bans", 200},
 		{"POST", "/v1/bans", `{"network": "192.0.2.0/24", "for": 60, "end_flows": true}`, "/v1/bans", 200},
 		{"POST", "/v1/bans", `{"for": -1}`, "/v1/bans", 400},

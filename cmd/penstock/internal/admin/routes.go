@@ -48,6 +48,7 @@ var routes = []route{
 	{"GET", "/v1/ended", read, 0, (*Server).ended},
 	{"GET", "/v1/flows/{id}", read, 0, (*Server).flow},
 	{"DELETE", "/v1/flows/{id}", full, 0, (*Server).killFlow},
+	{"POST", "/v1/captures", full, maxBody, (*Server).capture},
 	{"GET", "/v1/events", read, 0, (*Server).events},
 	{"GET", "/v1/log", read, 0, (*Server).level},
 	{"PUT", "/v1/log", full, maxBody, (*Server).setLevel},

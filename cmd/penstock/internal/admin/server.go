@@ -45,6 +45,7 @@ type Server struct {
 	closed           chan struct{} // closed by Close; ends streams
 	anonymousTime    time.Duration // see connLimit
 	slowTime         time.Duration
+	captures         atomic.Int32 // that are open
 	changing         atomic.Int32 // reloads and changes of members that were not answered yet
 }
 

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"io/fs"
+	"net/netip"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
@@ -55,6 +56,9 @@ type Source interface {
 	// RemoveMember removes the member with the given name or address, and returns what was
 	// removed. Its flows are treated as their routes say for removed members.
 	RemoveMember(group, member string) ([]api.Member, error)
+	// Capture calls tell with the flows that a capture is about, first those that are open, until the context ends, the one flow
+	// has ended, or tell returns an error. The request has been checked; source is its network. An unknown flow is api.NotFound.
+	Capture(ctx context.Context, n api.NewCapture, source netip.Prefix, tell func(api.CaptureLine) error) error
 	// Lists returns the lists of networks, in the order of the file.
 	Lists() api.Lists
 	// Bans returns the bans that hold.

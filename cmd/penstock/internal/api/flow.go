@@ -65,20 +65,22 @@ type Flows struct {
 // FlowDetail is one flow with the TCP state of its sockets.
 type FlowDetail struct {
 	Flow
-	ALPN        []string `json:"alpn,omitempty"`
-	JA4         string   `json:"ja4,omitempty"` // the fingerprint of the client's ClientHello
-	Loop        int      `json:"loop"`
-	Local       Addr     `json:"local"` // the address that the client connected to
-	Peer        Addr     `json:"peer"`  // the other end of the client's socket: a proxy or the client itself
-	Attempts    int      `json:"attempts"`
-	Connect     float64  `json:"connect"`              // time until the upstream was connected; 0 if it is not
-	FirstByte   float64  `json:"first_byte,omitempty"` // time from then until the first byte of the upstream; 0 if there was none
-	ClientTCP   *TCPInfo `json:"client_tcp,omitempty"`
-	UpstreamTCP *TCPInfo `json:"upstream_tcp,omitempty"`
-	IdleLimit   float64  `json:"idle_limit,omitempty"`
-	LifeLimit   float64  `json:"life_limit,omitempty"`
-	RateLimit   int64    `json:"rate_limit,omitempty"` // bytes per second, in each direction
-	Queued      float64  `json:"queued,omitempty"`
+	ALPN  []string `json:"alpn,omitempty"`
+	JA4   string   `json:"ja4,omitempty"` // the fingerprint of the client's ClientHello
+	Loop  int      `json:"loop"`
+	Local Addr     `json:"local"` // the address that the client connected to
+	Peer  Addr     `json:"peer"`  // the other end of the client's socket: a proxy or the client itself
+	// UpstreamLocal is the relay's address of the connection to the upstream; absent for Unix sockets, and if there is none.
+	UpstreamLocal Addr     `json:"upstream_local,omitzero"`
+	Attempts      int      `json:"attempts"`
+	Connect       float64  `json:"connect"`              // time until the upstream was connected; 0 if it is not
+	FirstByte     float64  `json:"first_byte,omitempty"` // time from then until the first byte of the upstream; 0 if there was none
+	ClientTCP     *TCPInfo `json:"client_tcp,omitempty"`
+	UpstreamTCP   *TCPInfo `json:"upstream_tcp,omitempty"`
+	IdleLimit     float64  `json:"idle_limit,omitempty"`
+	LifeLimit     float64  `json:"life_limit,omitempty"`
+	RateLimit     int64    `json:"rate_limit,omitempty"` // bytes per second, in each direction
+	Queued        float64  `json:"queued,omitempty"`
 	// ClientTLS and UpstreamTLS are set where the TLS of a side ends or begins here.
 	ClientTLS   *TLS `json:"client_tls,omitempty"`
 	UpstreamTLS *TLS `json:"upstream_tls,omitempty"`

@@ -126,7 +126,8 @@ func (d *daemon) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
 	}
 	out := api.FlowDetail{
 		Flow: flowOf(&f), Loop: f.Loop, Local: f.Local, Attempts: f.Attempts,
-		Peer: f.Peer, Connect: f.Connect.Seconds(), FirstByte: f.FirstByte.Seconds(), Queued: f.Queued.Seconds(),
+		UpstreamLocal: upstreamLocal(&f),
+		Peer:          f.Peer, Connect: f.Connect.Seconds(), FirstByte: f.FirstByte.Seconds(), Queued: f.Queued.Seconds(),
 		ClientTCP: tcpInfo(f.ClientTCP), UpstreamTCP: tcpInfo(f.UpstreamTCP),
 	}
 	out.ClientTLS, out.UpstreamTLS = tlsShown(f.ClientTLS), tlsShown(f.UpstreamTLS)

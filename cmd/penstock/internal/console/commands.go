@@ -21,6 +21,7 @@ type Commands struct {
 	Top     TopCmd     `cmd:"" first:"" group:"look" help:"Watch the daemon live."`
 	Flows   FlowsCmd   `cmd:"" first:"" group:"look" help:"List open flows."`
 	Flow    FlowCmd    `cmd:"" group:"look" help:"Show one flow, with what the kernel knows of its sockets."`
+	Capture CaptureCmd `cmd:"" group:"look" help:"Write the packets of flows into a file, both sides of each."`
 	Ended   EndedCmd   `cmd:"" first:"" group:"look" help:"List the flows that ended last, with their causes."`
 	Kill    KillCmd    `cmd:"" group:"change" help:"End flows."`
 	Ban     BanCmd     `cmd:"" group:"change" help:"Refuse the clients of a network, on all listeners and relays of the fleet."`

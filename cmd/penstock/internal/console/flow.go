@@ -58,6 +58,7 @@ func printFlow(w io.Writer, f *api.FlowDetail, width int) {
 		{"client's TLS", tlsLine(f.ClientTLS)},
 		{"certificate", identityLine(f.Identity)},
 		{"upstream", upstream},
+		{"from", f.UpstreamLocal.String()},
 		{"upstream's TLS", tlsLine(f.UpstreamTLS)},
 		{"began", fmt.Sprintf("%s, %s ago; idle for %s", f.Start.Local().Format(time.DateTime), age(f.Age), span(f.Idle))},
 		{"times", times(f)},

@@ -210,6 +210,13 @@ func (h *house) Bans() api.Bans { return api.Bans{} }
 func (h *house) Ban(_ context.Context, n api.NewBan) (b api.Ban, err error) {
 	return b, b.Network.UnmarshalText([]byte(n.Network))
 }
+func (h *house) Capture(_ context.Context, n api.NewCapture, _ netip.Prefix, tell func(api.CaptureLine) error) error {
+	if n.Flow == 1<<40 {
+		return api.NotFound("open flow", "1099511627776", "an id of GET /v1/flows")
+	}
+	return tell(api.CaptureLine{At: time.Now(), Through: time.Now()})
+}
+
 func (h *house) Unban(_ context.Context, n string) (b api.Ban, err error) {
 	return b, b.Network.UnmarshalText([]byte(n))
 }

@@ -35,6 +35,8 @@ type Hooks struct {
 	// OwnListener returns the name of the listener that accepts connections to an address; empty: none does.
 	OwnListener func(relay.Addr) string
 
+	Watchers Watchers
+
 	decoded atomic.Int64
 }
 
@@ -418,6 +420,7 @@ func (h *Hooks) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err
 	} else if asked == nil {
 		h.attempted(p, took, err) // if not, answered or secured says how the attempt ends
 	}
+	h.Watchers.connected(f, p, took, tls != nil)
 }
 
 // tlsOf returns the TLS to the members of a target's group; nil: there is none, or no group. A reload may have changed it since the
@@ -511,6 +514,7 @@ func (h *Hooks) done(r *relay.Record) {
 	if p.series.Load() != nil && p.member.Load() == nil {
 		p.moveTo(h.series(p), Moved(&r.Up), Moved(&r.Down)) // it may have got a route since, but no member
 	}
+	h.Watchers.ended(&e)
 	h.Accounting.record(p.series.Load(), &e)
 }
 

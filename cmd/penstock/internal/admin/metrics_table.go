@@ -218,6 +218,30 @@ var metricSets = []anySet{
 		gauge("penstock_bans", "Networks that operators have banned.", func(b *api.Bans) float64 { return float64(len(b.Bans)) }),
 		counter("penstock_ban_hits_total", "Clients that were refused because they are banned.", func(b *api.Bans) float64 { return float64(b.Hits) }),
 	}},
+	&metricSet[count]{labels: []string{"result"}, each: func(s *state, yield func(*count, labelValues)) {
+		if n := s.Names; n != nil {
+			yield(&count{n.Found}, labelValues{"found"})
+			yield(&count{n.NotFound}, labelValues{"not-found"})
+			yield(&count{n.Failed}, labelValues{"failed"})
+		}
+	}, metrics: []metric[count]{
+		counter("penstock_name_lookups_total", "Lookups of names that clients have asked for, by result. Missing without groups with a destination.", (*count).value),
+	}},
+	&metricSet[api.Names]{each: func(s *state, yield func(*api.Names, labelValues)) {
+		if s.Names != nil {
+			yield(s.Names, labelValues{})
+		}
+	}, metrics: []metric[api.Names]{
+		counter("penstock_name_hits_total", "Flows whose name was known when they asked for it.", func(n *api.Names) float64 { return float64(n.Hits) }),
+		counter("penstock_name_waits_total", "Flows that have waited for the lookup of their name.", func(n *api.Names) float64 { return float64(n.Waits) }),
+		counter("penstock_name_limited_total", "Flows that were refused because too many names were being looked up, for their source or for all.", func(n *api.Names) float64 { return float64(n.Limited) }),
+		counter("penstock_name_evicted_total", "Names that were forgotten to make room, before their answer had expired.", func(n *api.Names) float64 { return float64(n.Evicted) }),
+		gauge("penstock_names", "Names with addresses that are known.", func(n *api.Names) float64 { return float64(n.Names) }),
+		gauge("penstock_names_failed", "Names without an address that are known.", func(n *api.Names) float64 { return float64(n.Failures) }),
+		gauge("penstock_name_lookups", "Names that are being looked up.", func(n *api.Names) float64 { return float64(n.Lookups) }),
+		gauge("penstock_name_lookups_queued", "Names that wait to be looked up.", func(n *api.Names) float64 { return float64(n.Queued) }),
+		gauge("penstock_name_flows", "Flows that wait for the lookup of their name.", func(n *api.Names) float64 { return float64(n.Flows) }),
+	}},
 	&metricSet[api.PathCount]{labels: []string{"path", "why"}, each: func(s *state, yield func(*api.PathCount, labelValues)) {
 		for i := range s.Paths {
 			yield(&s.Paths[i], labelValues{s.Paths[i].Path, s.Paths[i].Why})
@@ -465,6 +489,9 @@ func eachRoute(s *state, yield func(*account.Point, labelValues)) {
 
 func eachMemberState(s *state, yield func(*count, labelValues)) {
 	for i := range s.groups {
+		if s.groups[i].Destination != "" {
+			continue // it has no members that could be down
+		}
 		members := map[string]int64{}
 		for j := range s.groups[i].Members {
 			members[s.groups[i].Members[j].State]++

@@ -74,9 +74,11 @@ type Groups struct {
 type Group struct {
 	Name    string `json:"name"`
 	Balance string `json:"balance"`
-	Panic   bool   `json:"panic,omitempty"` // panic mode: too few members are healthy, so all take flows
-	Queue   Queue  `json:"queue"`
-	Retries int64  `json:"retries"` // connects that were retried at another member
+	// Destination says where flows go instead of to members; absent: to members.
+	Destination string `json:"destination,omitempty"`
+	Panic       bool   `json:"panic,omitempty"` // panic mode: too few members are healthy, so all take flows
+	Queue       Queue  `json:"queue"`
+	Retries     int64  `json:"retries"` // connects that were retried at another member
 	Numbers
 	Latency Latency  `json:"latency"`           // of its flows
 	Lookups []Lookup `json:"lookups,omitempty"` // of the names of the group and of its members

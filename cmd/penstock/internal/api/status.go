@@ -33,6 +33,7 @@ type Sample struct {
 	Loops     []Loop            `json:"loops"`
 	Resources Resources         `json:"resources"`
 	Overload  Overload          `json:"overload"`
+	Names     *Names            `json:"names,omitempty"` // absent without groups with a destination
 	Paths     []PathCount       `json:"paths"`
 	Listeners []ListenerSummary `json:"listeners"`
 	Groups    []GroupSummary    `json:"groups"`

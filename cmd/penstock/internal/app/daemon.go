@@ -177,7 +177,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 		Permit:     func(to spec.Endpoint) bool { return d.sandboxed.Permits(to) },
 		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, LastGood: answers.Read(), Share: d.fleet.share, Counts: k.CountsMemory(), Saved: &d.keeping.Before().Members})
 	d.hooks.Clients, d.hooks.Groups = d.clients, d.set
-	d.hooks.Names = destination.NewCache(upstream.DNS{}.Addresses, destination.DefaultLimits)
+	d.hooks.Names = destination.NewCache(upstream.DNS{}.Addresses, destination.DefaultLimits, d.keeping.Values.Word)
 	d.hooks.OwnListener = func(at relay.Addr) string { return d.active.Load().ownListeners.ListenerAt(at) }
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: cycle.NewListeners(nil, nil)})
 	d.background.Go(d.forgetMembers)
@@ -221,7 +221,7 @@ func (f *activeConfig) IsRemoved(p *hooks.State) (spec.LiveFlows, bool) {
 	if w == nil {
 		return spec.LiveFlows{}, false
 	}
-	gone := m != nil && m.Removed()
+	gone := m != nil && m.Removed() || !p.NameIn(f.Groups)
 	if s := f.planOf(p.Listener()); s == nil {
 		gone = true
 	} else if r := s.RouteNamed(w.Route.Name); r == nil || !w.In(r) {

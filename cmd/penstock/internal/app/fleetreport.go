@@ -58,6 +58,9 @@ func (d *daemon) fleetReport() fleet.Report {
 		r.Version = versionNumber(f.Layers[i].Version)
 	}
 	for _, g := range groups {
+		if g.Named {
+			continue // nothing in it can be down
+		}
 		out := fleet.Group{All: len(g.Members)}
 		for i := range g.Members {
 			m := &g.Members[i]

@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/destination"
 	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -63,12 +64,25 @@ func (d *snapshot) Status() api.Status {
 		LogLinesDropped:   journal + access,
 		TLSFlows:          d.hooks.TLS.Now(),
 	}
+	s.Names = d.names()
 	s.Overload = d.overload(&stats)
 	s.Paths = paths(points)
 	s.Keeper = d.keeping.Status(&stats)
 	s.Sandbox = d.sandboxed.Status()
 	s.Fleet = d.fleet.status()
 	return s
+}
+
+// names returns what the cache of names has; nil: no group has a destination, and none had.
+func (d *daemon) names() *api.Names {
+	n := d.hooks.Names.Counts()
+	if n == (destination.Counts{}) && !slices.ContainsFunc(d.active.Load().Groups, func(g *spec.Group) bool { return g.Destination != nil }) {
+		return nil
+	}
+	return &api.Names{
+		Found: n.Found, NotFound: n.NotFound, Failed: n.Failed, Hits: n.Hits, Waits: n.Waits, Limited: n.Limited, Evicted: n.Evicted,
+		Names: n.Names, Failures: n.Failures, Lookups: n.Lookups, Queued: n.Queued, Flows: n.Flows,
+	}
 }
 
 // drops returns the numbers of dropped datagrams that are not 0.
@@ -344,7 +358,7 @@ func (d *snapshot) Groups() []api.Group {
 	}
 	list := []api.Group{}
 	for _, g := range f.Groups {
-		out := api.Group{Name: g.Name, Balance: g.Balance, Retries: retries[g.Name], Members: []api.Member{}}
+		out := api.Group{Name: g.Name, Balance: g.Balance, Destination: g.Destination.String(), Retries: retries[g.Name], Members: []api.Member{}}
 		out.Queue.Size = g.Queue.Size
 		if l := latency[g.Name]; l != nil {
 			out.Latency = *l

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -41,7 +42,7 @@ func printGroups(o out, list api.Groups, changes []api.MemberDifference, now tim
 		if i > 0 {
 			fmt.Fprintln(o)
 		}
-		fmt.Fprintf(o, "%s: %s, %s, %s retries", printable(g.Name), printable(g.Balance), plural(g.Flows, "flow"), count(g.Retries))
+		fmt.Fprintf(o, "%s: %s, %s, %s retries", printable(g.Name), printable(cmp.Or(g.Destination, g.Balance)), plural(g.Flows, "flow"), count(g.Retries))
 		if q := g.Queue; q.Size > 0 {
 			fmt.Fprintf(o, ", queue %d of %d (%s queued, %s timed out, %s refused while full)", q.Flows, q.Size, count(q.QueuedTotal), count(q.TimedOut), count(q.Full))
 		}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -79,7 +80,8 @@ type Cache struct {
 	running  int
 	queue    list.List            // of *name that wait to be looked up, in their order
 	bySource map[netip.Prefix]int // names that are looked up or queued
-	counts   Counts
+	flows    int64                // that wait
+	totals   totals
 }
 
 // A name is what is known of one name. The cache's lock guards it.
@@ -105,12 +107,23 @@ type Counts struct {
 	Names, Failures, Lookups, Queued, Flows int64 // at the moment; Flows wait for an answer
 }
 
-// NewCache returns a cache that looks up with lookup. The caller must close it.
-func NewCache(lookup LookupFunc, limits Limits) *Cache {
+// totals are those of Counts that only grow. They may outlive the process.
+type totals struct{ found, notFound, failed, hits, waits, limited, evicted *atomic.Int64 }
+
+func totalsOf(word func(name string) *atomic.Int64) totals {
+	if word == nil {
+		word = func(string) *atomic.Int64 { return new(atomic.Int64) }
+	}
+	return totals{word("names.found"), word("names.not-found"), word("names.failed"), word("names.hits"), word("names.waits"), word("names.limited"), word("names.evicted")}
+}
+
+// NewCache returns a cache that looks up with lookup. word returns where a number is counted; nil: it ends with the cache. The caller must
+// close it.
+func NewCache(lookup LookupFunc, limits Limits, word func(name string) *atomic.Int64) *Cache {
 	if limits == (Limits{}) {
 		limits = DefaultLimits
 	}
-	c := &Cache{lookup: lookup, limits: limits, names: map[string]*name{}, bySource: map[netip.Prefix]int{}}
+	c := &Cache{lookup: lookup, limits: limits, names: map[string]*name{}, bySource: map[netip.Prefix]int{}, totals: totalsOf(word)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -128,9 +141,11 @@ func (c *Cache) Close() {
 func (c *Cache) Counts() Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := c.counts
-	n.Names, n.Failures, n.Lookups, n.Queued = int64(c.good.Len()), int64(c.bad.Len()), int64(c.running), int64(c.queue.Len())
-	return n
+	t := &c.totals
+	return Counts{
+		Found: t.found.Load(), NotFound: t.notFound.Load(), Failed: t.failed.Load(), Hits: t.hits.Load(), Waits: t.waits.Load(), Limited: t.limited.Load(), Evicted: t.evicted.Load(),
+		Names: int64(c.good.Len()), Failures: int64(c.bad.Len()), Lookups: int64(c.running), Queued: int64(c.queue.Len()), Flows: c.flows,
+	}
 }
 
 // Ask returns the answer for a name that Normalize has returned, if it is known. If not, the name is looked up for the source, unless it
@@ -140,14 +155,14 @@ func (c *Cache) Ask(text string, source netip.Addr, w *Wait, resume Resumer) (An
 	defer c.mu.Unlock()
 	n := c.names[text]
 	if n != nil && n.answer != nil && time.Now().Before(n.expires) {
-		c.counts.Hits++
+		c.totals.hits.Add(1)
 		n.kept.MoveToFront(n.place)
 		return *n.answer, Known
 	}
 	if n == nil || !n.pending {
 		from := sourceOf(source)
 		if c.closed || c.bySource[from] >= c.limits.PerSource || c.running >= c.limits.Lookups && c.queue.Len() >= c.limits.Queue {
-			c.counts.Limited++
+			c.totals.limited.Add(1)
 			return Answer{}, Limited
 		}
 		if n == nil {
@@ -163,8 +178,8 @@ func (c *Cache) Ask(text string, source netip.Addr, w *Wait, resume Resumer) (An
 		}
 	}
 	if w != nil {
-		c.counts.Waits++
-		c.counts.Flows++
+		c.totals.waits.Add(1)
+		c.flows++
 		w.name, w.resume, w.answer = n, resume, nil
 		w.place = n.waits.PushBack(w)
 	}
@@ -190,7 +205,7 @@ func (c *Cache) Leave(w *Wait) {
 	if w.name != nil {
 		w.name.waits.Remove(w.place)
 		w.name, w.place, w.resume = nil, nil, nil
-		c.counts.Flows--
+		c.flows--
 	}
 }
 
@@ -231,19 +246,19 @@ func (c *Cache) end(n *name, addrs []netip.Addr, ttl time.Duration, err error) {
 	var dns *net.DNSError
 	switch {
 	case err == nil && len(addrs) > 0:
-		c.counts.Found++
+		c.totals.found.Add(1)
 		if ttl == 1<<63-1 {
 			ttl = defaultTTL
 		}
 		ttl = min(ttl, maxTTL)
 	case err == nil, errors.As(err, &dns) && dns.IsNotFound:
-		c.counts.NotFound++
+		c.totals.notFound.Add(1)
 		ttl, addrs = notFoundTTL, nil
 		if err == nil {
 			err = errNoAddress
 		}
 	default:
-		c.counts.Failed++
+		c.totals.failed.Add(1)
 		ttl, addrs = failureTTL, nil
 	}
 	n.answer = &Answer{addrs[:min(len(addrs), maxAddrs)], err}
@@ -255,7 +270,7 @@ func (c *Cache) end(n *name, addrs []netip.Addr, ttl time.Duration, err error) {
 		n.waits.Remove(e)
 		all = append(all, w.resume)
 		w.answer, w.name, w.place, w.resume = n.answer, nil, nil, nil
-		c.counts.Flows--
+		c.flows--
 	}
 	if next := c.queue.Front(); next != nil {
 		c.queue.Remove(next)
@@ -284,7 +299,7 @@ func (c *Cache) keep(n *name) {
 		n.kept.Remove(e)
 		old.place, old.kept = nil, nil
 		if time.Now().Before(old.expires) {
-			c.counts.Evicted++
+			c.totals.evicted.Add(1)
 		}
 		if old.pending {
 			old.answer = nil // it is in names until it is looked up again

@@ -81,7 +81,7 @@ var here = netip.MustParseAddr("192.0.2.1")
 func TestOneLookupForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r resolver
-		c := NewCache(r.lookup, Limits{})
+		c := NewCache(r.lookup, Limits{}, nil)
 		defer c.Close()
 		flows := make([]flow, 100)
 		for i := range flows {
@@ -129,7 +129,7 @@ func TestHowLongAnswersHold(t *testing.T) {
 				}
 				return addrs("93.184.216.34"), c.ttl, nil
 			}}
-			cache := NewCache(r.lookup, Limits{})
+			cache := NewCache(r.lookup, Limits{}, nil)
 			defer cache.Close()
 			cache.Ask("a.test", here, nil, nil)
 			time.Sleep(10 * time.Millisecond)
@@ -151,7 +151,7 @@ func TestHowLongAnswersHold(t *testing.T) {
 func TestNoAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := resolver{answers: func(string) ([]netip.Addr, time.Duration, error) { return nil, time.Hour, nil }}
-		c := NewCache(r.lookup, Limits{})
+		c := NewCache(r.lookup, Limits{}, nil)
 		defer c.Close()
 		var f flow
 		c.Ask("a.test", here, &f.Wait, &f)
@@ -177,7 +177,7 @@ func TestFloodOfOneSource(t *testing.T) {
 			}
 			return 3 * time.Second // a resolver that is slow with names that do not exist
 		}}
-		c := NewCache(r.lookup, limits)
+		c := NewCache(r.lookup, limits, nil)
 		defer c.Close()
 		limited := 0
 		for i := range 10000 {
@@ -208,7 +208,7 @@ func TestFloodFromEverywhere(t *testing.T) {
 			}
 			return nil, 0, &net.DNSError{IsNotFound: true}
 		}}
-		c := NewCache(r.lookup, limits)
+		c := NewCache(r.lookup, limits, nil)
 		defer c.Close()
 		c.Ask("good.test", here, nil, nil)
 		time.Sleep(time.Second)
@@ -250,7 +250,7 @@ func TestRandomFlows(t *testing.T) {
 				return addrs("93.184.216.34"), time.Duration(len(name)) * time.Second, nil
 			},
 		}
-		c := NewCache(r.lookup, Limits{Names: 3, Failures: 2, Lookups: 2, Queue: 3, PerSource: 3})
+		c := NewCache(r.lookup, Limits{Names: 3, Failures: 2, Lookups: 2, Queue: 3, PerSource: 3}, nil)
 		defer c.Close()
 		flows := make([]flow, 2000)
 		left := map[int]bool{}
@@ -285,7 +285,7 @@ func TestRandomFlows(t *testing.T) {
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := resolver{takes: func(string) time.Duration { return time.Hour }}
-		c := NewCache(r.lookup, Limits{})
+		c := NewCache(r.lookup, Limits{}, nil)
 		var f flow
 		c.Ask("a.test", here, &f.Wait, &f)
 		c.Close()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -196,6 +197,21 @@ func (p *State) Named() string {
 		return n.url()
 	}
 	return ""
+}
+
+// NameIn reports whether the destination of the flow's group, among these, has the name of the host to which the flow goes. It is true of a
+// flow that goes to a member, and of a group that has no destination any more, whose flows the names of routes tell about.
+func (p *State) NameIn(groups []*spec.Group) bool {
+	n := p.named()
+	if n == nil || n.name == "" {
+		return true
+	}
+	to := p.target.Load().To.Name
+	i := slices.IndexFunc(groups, func(g *spec.Group) bool { return g.Name == to })
+	if i < 0 || groups[i].Destination == nil {
+		return i >= 0
+	}
+	return destination.NewNames(groups[i].Destination.Allow).Allow(n.name)
 }
 
 // leave ends what a flow with a destination still waits for, and adds to its record.

@@ -68,7 +68,7 @@ func (c *Explain) Run(call Call) int {
 		fmt.Fprintln(stderr, config.Message(explainNoPackaged(err, c.Config)))
 		return cli.ExitUsage
 	}
-	lookup := func(spec.Endpoint, string) string { return "" }
+	lookup := func(spec.Endpoint, string, *spec.Destination) string { return "" }
 	if c.Lookup {
 		lookup = lookUpMember
 	}
@@ -188,7 +188,14 @@ func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, 
 		}
 		d := destination{Group: g.Name}
 		e.addOffer(l, found.Route, g, m.Protocol)
-		d.addGroup(g, offset, lookup)
+		if g.Destination != nil {
+			d = e.addNamed(g.Destination, m, lookup)
+			if d.Group = g.Name; e.Refused != "" {
+				return e, nil
+			}
+		} else {
+			d.addGroup(g, offset, lookup)
+		}
 		d.addPath(cfg, l, found.Route, g)
 		if len(parts) == 1 {
 			e.destination = d
@@ -246,10 +253,13 @@ func totalOf(parts []spec.Part) (n int) {
 const lookupTimeout = 10 * time.Second
 
 // A lookupFunc returns what DNS has for an endpoint, or for a service if that is not empty, as
-// text to append to a line.
-type lookupFunc func(to spec.Endpoint, service string) string
+// text to append to a line; of a destination's name also which addresses are refused.
+type lookupFunc func(to spec.Endpoint, service string, of *spec.Destination) string
 
-func lookUpMember(to spec.Endpoint, service string) string {
+func lookUpMember(to spec.Endpoint, service string, of *spec.Destination) string {
+	if of != nil {
+		return lookUpNamed(to.Host, of)
+	}
 	if _, ok := to.Literal(); ok && service == "" {
 		return ""
 	}

@@ -2,11 +2,16 @@ package offline
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	dest "github.com/penstock/penstock/cmd/penstock/internal/destination"
+	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 )
 
 // A destination says what would happen to a connection in one part of its route.
@@ -46,7 +51,7 @@ func (e *destination) addGroup(g *spec.Group, offset int, lookup lookupFunc) {
 			if m.Drained {
 				text += ", drained: gets no new flows"
 			}
-			e.Members = append(e.Members, text+lookup(m.To, ""))
+			e.Members = append(e.Members, text+lookup(m.To, "", nil))
 		}
 	}
 	for _, d := range g.Discover {
@@ -55,11 +60,11 @@ func (e *destination) addGroup(g *spec.Group, offset int, lookup lookupFunc) {
 			continue
 		}
 		if d.Service != "" {
-			e.Members = append(e.Members, "SRV records of "+d.Service+lookup(spec.Endpoint{}, d.Service))
+			e.Members = append(e.Members, "SRV records of "+d.Service+lookup(spec.Endpoint{}, d.Service, nil))
 			continue
 		}
 		e.Members = append(e.Members, fmt.Sprintf("A and AAAA records of %s, port %d", d.Host, d.Port)+
-			lookup(spec.Endpoint{Kind: d.Network, Host: d.Host, Port: d.Port}, ""))
+			lookup(spec.Endpoint{Kind: d.Network, Host: d.Host, Port: d.Port}, "", nil))
 	}
 	e.Choice = g.Balance
 	if g.Hash != "" {
@@ -72,6 +77,47 @@ func (e *destination) addGroup(g *spec.Group, offset int, lookup lookupFunc) {
 	if further > 0 {
 		e.Choice += fmt.Sprintf("; after a failed connect up to %s", config.Counted(further, "further member"))
 	}
+}
+
+// addNamed explains where a client goes whose group has a destination, and why it does not.
+func (e *explanation) addNamed(d *spec.Destination, m route.Meta, lookup lookupFunc) (to destination) {
+	sent, option := m.SNI, "--sni"
+	if d.By == spec.ByHost {
+		sent, option = m.First.Host(), "--host"
+	}
+	to.Choice = d.String()
+	name, ok := dest.Normalize(sent)
+	switch {
+	case sent == "":
+		e.Refused = spec.ReasonNoName.String() + ": the client has no name, which the destination of its group goes by; " + option + " gives one"
+	case !ok:
+		e.Refused = fmt.Sprintf("%v: %q is not the name of a host", spec.ReasonNoName, sent)
+	case !dest.NewNames(d.Allow).Allow(name):
+		e.Refused = fmt.Sprintf("%v: %s is not in allow of the destination of its group", spec.ReasonNameDenied, name)
+	default:
+		at := spec.Endpoint{Kind: spec.TCP, Host: name, Port: d.Port}
+		to.Members = []string{at.String() + lookup(at, "", d)}
+	}
+	return to
+}
+
+// lookUpNamed returns what DNS has for the name of a destination, and which addresses are refused.
+func lookUpNamed(name string, d *spec.Destination) string {
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
+	defer cancel()
+	addrs, _, err := upstream.DNS{}.Addresses(ctx, name)
+	if err != nil {
+		return ": lookup failed: " + err.Error()
+	}
+	var list []string
+	for _, a := range addrs {
+		text := a.String()
+		if why := dest.Refuses(a, d.Networks); why != "" {
+			text += " (refused: " + why + ")"
+		}
+		list = append(list, text)
+	}
+	return ": currently " + strings.Join(list, ", ")
 }
 
 // addPath names the fastest data path that the flow can have.

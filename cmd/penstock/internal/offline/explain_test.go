@@ -37,6 +37,10 @@ func TestExplain(t *testing.T) {
 		{file: "dns-front", listener: "dns-udp", from: "2001:db8::1"},
 		{file: "patroni", listener: "postgres", from: "10.0.0.77"},
 		{file: "tcp-to-unix", listener: "web", from: "198.51.100.1"},
+		{file: "egress-by-name", listener: "https", from: "10.0.0.7", sni: "archive.ubuntu.com"},
+		{file: "egress-by-name", listener: "https", from: "10.0.0.7", sni: "example.com"},
+		{file: "egress-by-name", listener: "https", from: "10.0.0.7"},
+		{file: "egress-by-name", listener: "https", from: "10.0.0.7", sni: "127.0.0.1"},
 		{file: "blue-and-green", listener: "web", from: "198.51.100.1"},
 		{file: "blue-and-green", listener: "web", from: "198.51.100.13"},
 	} {
@@ -45,7 +49,7 @@ func TestExplain(t *testing.T) {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(&got, "$ %s: %s from %s, %q %q\n", c.file, c.listener, c.from, c.sni, c.alpn)
-		e, err := explain(cfg, c.listener, 0, func(spec.Endpoint, string) string { return "" }, route.Meta{Client: netip.MustParseAddr(c.from), SNI: c.sni, ALPN: c.alpn}, nil)
+		e, err := explain(cfg, c.listener, 0, func(spec.Endpoint, string, *spec.Destination) string { return "" }, route.Meta{Client: netip.MustParseAddr(c.from), SNI: c.sni, ALPN: c.alpn}, nil)
 		if err != nil {
 			fmt.Fprintln(&got, err)
 			continue
@@ -102,7 +106,7 @@ listeners:
 		{listener: "ends", from: "192.0.2.1", protocol: "rdp", refused: "client-tls: the client speaks rdp, and TLS ends at the listener"},
 	} {
 		m := route.Meta{Client: netip.MustParseAddr(c.from), First: firstbytes.Given(c.protocol, "", nil, c.silent)}
-		e, err := explain(cfg, c.listener, 0, func(spec.Endpoint, string) string { return "" }, m, nil)
+		e, err := explain(cfg, c.listener, 0, func(spec.Endpoint, string, *spec.Destination) string { return "" }, m, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +125,7 @@ func TestExplainLookup(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := lookUpMember(to, ""); !strings.HasPrefix(got, want) || want == "" && got != "" {
+		if got := lookUpMember(to, "", nil); !strings.HasPrefix(got, want) || want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", url, got, want)
 		}
 	}
@@ -148,7 +152,7 @@ func TestExplainPort(t *testing.T) {
 		{"one", 81, "--port: the listener one does not have port 81; allowed: a port of tcp://:80"},
 		{"u", 1, "--port: the listener u does not have port 1; allowed: none, as it has no ports"},
 	} {
-		e, err := explain(cfg, c.listener, c.port, func(spec.Endpoint, string) string { return "" }, route.Meta{}, nil)
+		e, err := explain(cfg, c.listener, c.port, func(spec.Endpoint, string, *spec.Destination) string { return "" }, route.Meta{}, nil)
 		got := ""
 		if err != nil {
 			got = err.Error()
@@ -230,7 +234,7 @@ groups:
 		if c.name != "" {
 			m.Names = certs.IdentityNamed(c.name).Matches
 		}
-		e, err := explain(cfg, c.listener, 0, func(spec.Endpoint, string) string { return "" }, m, nil)
+		e, err := explain(cfg, c.listener, 0, func(spec.Endpoint, string, *spec.Destination) string { return "" }, m, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

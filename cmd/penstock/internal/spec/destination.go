@@ -2,6 +2,7 @@ package spec
 
 import (
 	"net/netip"
+	"strconv"
 	"time"
 )
 
@@ -31,3 +32,11 @@ const AnyName = "*"
 
 // needs reports whether it is this that says where flows go.
 func (d *Destination) needs(by string) bool { return d != nil && d.By == by }
+
+// String returns where flows go, for people.
+func (d *Destination) String() string {
+	if d == nil {
+		return ""
+	}
+	return "the host named by " + d.By + ", port " + strconv.Itoa(int(d.Port))
+}

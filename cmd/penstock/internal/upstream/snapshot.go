@@ -13,6 +13,7 @@ import (
 type GroupSnapshot struct {
 	Name        string
 	Balance     string
+	Named       bool // its flows go to hosts that clients name: it has no members
 	Panic       bool
 	Queued      int    // flows in the queue
 	QueuedTotal uint64 // flows that were ever queued
@@ -83,7 +84,7 @@ func (s *Set) Snapshot() []GroupSnapshot {
 	defer s.mu.Unlock()
 	var all []GroupSnapshot
 	for _, g := range *s.groups.Load() {
-		snap := GroupSnapshot{Name: g.name, Balance: g.cfg.Balance, Panic: g.panic, Queued: g.queue.len(), QueuedTotal: uint64(g.queue.total.Load())}
+		snap := GroupSnapshot{Name: g.name, Balance: g.cfg.Balance, Named: g.cfg.Destination != nil, Panic: g.panic, Queued: g.queue.len(), QueuedTotal: uint64(g.queue.total.Load())}
 		if snap.Differences, snap.Running = g.differences(); snap.Differences == nil {
 			snap.Running = nil
 		}

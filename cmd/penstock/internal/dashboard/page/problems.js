@@ -91,6 +91,7 @@ function ofGroups() {
   const list = [];
   for (const g of now.groups || []) {
     const href = '#group:' + encodeURIComponent(g.name);
+    if (g.destination) continue; // it has no members that could be down
     const down = g.members.filter(broken);
     const some = g.members.some((m) => m.available);
     const key = 'g ' + g.name;

@@ -96,6 +96,7 @@ export function memberHealth(m) {
 }
 
 export function groupHealth(g) {
+  if (g.destination) return ['good', g.destination];
   const available = g.members.filter((m) => m.available).length;
   const down = g.members.filter(broken).length;
   if (!available || g.panic) return ['bad', available ? 'panic: too few are well' : g.members.length ? 'no member is available' : 'no members'];

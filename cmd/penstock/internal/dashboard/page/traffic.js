@@ -191,7 +191,7 @@ function fillPanel(node, g) {
   text(tools.lastChild, asked_ || node.only.checked ? `${count(found)} of ${count(g.members.length)} members` : '');
   node.table.update(members.slice(0, node.limit), keyOf);
   empty.hidden = found > 0;
-  text(empty, g.members.length ? (node.only.checked && !asked_ ? 'No member has a problem.' : 'No member matches.') : 'This group has no members.');
+  text(empty, g.members.length ? (node.only.checked && !asked_ ? 'No member has a problem.' : 'No member matches.') : g.destination ? `Flows go to ${g.destination}.` : 'This group has no members.');
   scroll.hidden = found === 0;
   attr(scroll, 'aria-label', 'Table of members of ' + g.name);
   node.more.hidden = found <= node.limit;

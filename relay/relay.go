@@ -208,7 +208,8 @@ type SocketOptions struct {
 	// connects from such an address. It needs CAP_NET_ADMIN, and routing that brings
 	// the packets here (Documentation/networking/tproxy in the kernel's source). On UDP
 	// the port that the client writes to must be the listener's. See IP_TRANSPARENT in
-	// ip(7).
+	// ip(7). On TCP, [Flow.Local] is then what the client has connected to, also where
+	// netfilter's REDIRECT or DNAT brings it here.
 	Transparent bool
 }
 

@@ -2,7 +2,15 @@ package relay
 
 import "github.com/penstock/penstock/relay/stats"
 
-func (s *streams) local(f *Flow, side int) Addr { return s.localAddr(int(s.of(f).fd[side])) }
+// local is the address of a side's socket, or of a client's what it has connected to before netfilter redirected it, where its listener is
+// for that.
+func (s *streams) local(f *Flow, side int) Addr {
+	fd := int(s.of(f).fd[side])
+	if side == sideClient && fd >= 0 && f.listener != nil && f.listener.cfg.Load().Socket.Transparent && s.shared.kernel.OriginalAddr(fd, &s.asked) == 0 {
+		return addrOf(&s.asked)
+	}
+	return s.localAddr(fd)
+}
 
 // remote is the address of a side's peer: the one that was noted, for a TCP
 // socket whose connection has ended knows it no more.

@@ -133,3 +133,69 @@ grep -o '"held":"[^"]*"' /tmp/log || true
 		}
 	}
 }
+
+// Clients get to the addresses that they connect to, where REDIRECT or TPROXY brings their packets to the relay, whose own are marked.
+func TestEgressByOriginalDestination(t *testing.T) {
+	need(t, "unshare", "ip", "unbound", "nginx", "curl", "openssl", "bash", "nft")
+	t.Parallel()
+	out, err := runApart(t, egressWorld+`
+cat >/tmp/rules.nft <<'END'
+table inet t {
+	chain redirected {
+		type nat hook output priority -100;
+		meta mark != 1 tcp dport 443 ip daddr 93.184.216.34 redirect to :8443
+		meta mark != 1 tcp dport 443 ip6 daddr 2606:2800:220:1::34 redirect to :8443
+		meta mark != 1 tcp dport 443 ip daddr 93.184.216.40 redirect to :8443
+		meta mark != 1 tcp dport 80 ip daddr 93.184.216.35 redirect to :8443
+	}
+	chain brought {
+		type filter hook prerouting priority mangle;
+		meta mark != 1 tcp dport 443 ip daddr 93.184.216.35 tproxy ip to :8444 meta mark set 2
+	}
+}
+END
+nft -f /tmp/rules.nft || { echo "no nft: $?"; exit 0; }
+cat >/tmp/penstock.yaml <<'END'
+access-log: {to: /tmp/access.log}
+keeper: {}
+listeners:
+  redirected: {listen: "tcp://0.0.0.0:8443", transparent: true, to: original}
+  redirected6: {listen: "tcp://[::]:8443", transparent: true, to: original}
+  brought: {listen: "tcp://0.0.0.0:8444", transparent: true, to: original}
+groups:
+  original:
+    destination: {by: original, port: 443}
+    mark: 1
+END
+penstock check -c /tmp/penstock.yaml
+penstock run -c /tmp/penstock.yaml >/tmp/log 2>&1 &
+daemon=$!
+until_ok test -S /tmp/unbound.sock
+ready() { curl -s --cacert /tmp/cert.pem --resolve a.debian.test:443:93.184.216.34 https://a.debian.test/ && grep -q ready /tmp/log; }
+until_ok ready
+curl -s --cacert /tmp/cert.pem --resolve a.debian.test:443:93.184.216.34 https://a.debian.test/
+curl -s --cacert /tmp/cert.pem --resolve "a.debian.test:443:[2606:2800:220:1::34]" https://a.debian.test/
+curl -s --cacert /tmp/cert.pem --resolve one.test:443:93.184.216.35 https://one.test/
+curl -s http://93.184.216.35/ || echo "port 80: nothing"
+curl -sk https://127.0.0.1:8443/ || echo "itself: nothing"
+until_ok grep -q '"listener":"redirected",.*"member":"tcp://93.184.216.34:443".*"local":"tcp://93.184.216.34:443","upstream":"tcp://93.184.216.34:443"' /tmp/access.log
+until_ok grep -q '"listener":"redirected6",.*"member":"tcp://.2606:2800:220:1::34.:443".*"upstream":"tcp://.2606:2800:220:1::34.:443"' /tmp/access.log
+until_ok grep -q '"listener":"brought",.*"member":"tcp://93.184.216.35:443".*"upstream":"tcp://93.184.216.35:443"' /tmp/access.log
+until_ok grep -q '"listener":"redirected",.*"reason":"name-denied"' /tmp/access.log
+until_ok grep -q '"listener":"redirected",.*"reason":"\(address-denied\|loop\|name-denied\)","error":"[^"]*8443' /tmp/access.log
+kill $daemon
+wait $daemon || true
+`)
+	t.Log(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out, "no nft") {
+		t.Skip("this kernel has not what nft needs")
+	}
+	for _, want := range []string{"first: a.debian.test at 93.184.216.34\n", "first: a.debian.test at 2606:2800:220:1::34\n", "second: one.test\n", "port 80: nothing\n", "itself: nothing\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it does not say %q", want)
+		}
+	}
+}

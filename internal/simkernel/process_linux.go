@@ -659,6 +659,9 @@ func (p *Process) LocalAddr(fd int, sa *sys.Sockaddr) sys.Errno {
 	return s.local(sa)
 }
 
+// OriginalAddr implements [sys.Kernel]. There is no netfilter.
+func (p *Process) OriginalAddr(fd int, sa *sys.Sockaddr) sys.Errno { return syscall.ENOPROTOOPT }
+
 // PeerAddr implements [sys.Kernel].
 func (p *Process) PeerAddr(fd int, sa *sys.Sockaddr) sys.Errno {
 	if g := p.gram(fd); g != nil {

@@ -122,6 +122,8 @@ type Sockets interface {
 	LocalAddr(fd int, sa *Sockaddr) Errno
 	// PeerAddr fills sa with the address that fd is connected to. getpeername(2).
 	PeerAddr(fd int, sa *Sockaddr) Errno
+	// OriginalAddr is [OriginalAddr].
+	OriginalAddr(fd int, sa *Sockaddr) Errno
 }
 
 // The events of [Sockets.Poll]. poll(2).
@@ -247,6 +249,9 @@ func (Linux) Bind(fd int, sa *Sockaddr) Errno { return Bind(fd, sa) }
 
 // LocalAddr implements [Kernel].
 func (Linux) LocalAddr(fd int, sa *Sockaddr) Errno { return LocalAddr(fd, sa) }
+
+// OriginalAddr implements [Kernel].
+func (Linux) OriginalAddr(fd int, sa *Sockaddr) Errno { return OriginalAddr(fd, sa) }
 
 // PeerAddr implements [Kernel].
 func (Linux) PeerAddr(fd int, sa *Sockaddr) Errno { return PeerAddr(fd, sa) }

@@ -100,6 +100,28 @@ func LocalAddr(fd int, sa *Sockaddr) Errno {
 	return e
 }
 
+// originalDst is SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST of linux/netfilter_ipv4.h and linux/netfilter_ipv6/ip6_tables.h.
+const originalDst = 80
+
+// OriginalAddr fills sa with the address that the peer of an accepted TCP socket has connected to, before a rule of netfilter (REDIRECT, DNAT)
+// brought it here. ENOENT means that netfilter does not know the connection, ENOPROTOOPT that it follows none. On an IPv6 socket it finds no
+// IPv4 connections. net/netfilter/nf_conntrack_proto.c, getorigdst.
+func OriginalAddr(fd int, sa *Sockaddr) Errno {
+	if e := LocalAddr(fd, sa); e != 0 {
+		return e
+	}
+	level := unix.SOL_IP
+	if sa.Family() == IPv6 {
+		level = unix.SOL_IPV6
+	}
+	n := uint32(len(sa.raw))
+	_, _, e := syscall.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), originalDst, uintptr(unsafe.Pointer(&sa.raw)), uintptr(unsafe.Pointer(&n)), 0)
+	if e == 0 {
+		sa.n = n
+	}
+	return e
+}
+
 // PeerAddr fills sa with the address that fd is connected to.
 func PeerAddr(fd int, sa *Sockaddr) Errno {
 	sa.n = uint32(len(sa.raw))

@@ -138,7 +138,7 @@ func complete(t *testing.T, c *spec.Config) {
 		if g.Balance == "" || g.Timeouts.Connect <= 0 || len(g.Members)+len(g.Discover) == 0 && g.Destination == nil || g.Queue.Timeout <= 0 {
 			t.Errorf("group %+v", g)
 		}
-		if d := g.Destination; d != nil && (d.Port == 0 || len(d.Allow) == 0 || d.By == "" || d.Timeout <= 0) {
+		if d := g.Destination; d != nil && ((d.Port == 0 || len(d.Allow) == 0) && d.By != spec.ByOriginal || d.By == "" || d.Timeout <= 0) {
 			t.Errorf("destination %+v", d)
 		}
 		for _, m := range g.Members {

@@ -9,13 +9,13 @@ import (
 )
 
 // destinationKey is of groups only: what may be connected to is said where it is used.
-var destinationKey = comparedByKey(field("destination", pointer(destinationKeys.filled()), "", "Instead of members: each flow goes to the host whose name its client sends. See docs/egress.md.",
+var destinationKey = comparedByKey(field("destination", pointer(destinationKeys.filled()), "", "Instead of members: each flow goes to the host whose name its client sends, or to the address that it has connected to. See docs/egress.md.",
 	func(g *spec.Group) **spec.Destination { return &g.Destination }), destinationKeys, func(g *spec.Group) *spec.Destination { return g.Destination })
 
 var destinationKeys = keysOf("group.destination",
-	field("by", oneOf(spec.Destinations...), spec.BySNI, "What has the name. sni: the ClientHello of TLS. host: the first request of HTTP/1, in its field Host or its address.", func(d *spec.Destination) *string { return &d.By }),
-	required(field("port", whole[uint16](1, 65535), "", "The port to connect to, whatever port the client names.", func(d *spec.Destination) *uint16 { return &d.Port })),
-	required(field("allow", nonEmptyList(destinationName), "", "Names to which flows go; clients that send another one, or none, are refused. A leading *. matches one or more labels; * alone matches every name, which makes the listener an open relay for whoever reaches it.", func(d *spec.Destination) *[]string { return &d.Allow })),
+	field("by", oneOf(spec.Destinations...), spec.BySNI, "What says where. sni: the server name in the ClientHello of TLS, or on UDP of QUIC. host: the first request of HTTP/1, in its field Host or its address. original: the address that the client has connected to before its packets were brought here, by TPROXY or on TCP by REDIRECT, at a listener with transparent; or that its PROXY header names.", func(d *spec.Destination) *string { return &d.By }),
+	field("port", whole[uint16](1, 65535), "", "The port to connect to, whatever port the client names. With original: the only port to which flows go. Default with original: any.", func(d *spec.Destination) *uint16 { return &d.Port }),
+	field("allow", nonEmptyList(destinationName), "", "Names to which flows go; clients that send another one, or none, are refused. A leading *. matches one or more labels; * alone matches every name, which makes the listener an open relay for whoever reaches it.", func(d *spec.Destination) *[]string { return &d.Allow }),
 	field("networks", list(prefix), "[]", "Networks to which flows go besides the public Internet. Addresses that are private, loopback, link-local, multicast, for documentation or otherwise reserved, and those of the relay's own listeners, are refused. A server of cloud metadata is let in by its address alone, not by a wider network.", func(d *spec.Destination) *[]netip.Prefix { return &d.Networks }),
 	field("timeout", duration(time.Millisecond, ""), "5s", "How long a flow waits until its name is looked up.", func(d *spec.Destination) *time.Duration { return &d.Timeout }),
 )
@@ -40,6 +40,18 @@ func (r *reader) checkDestination(g *spec.Group) {
 	if len(g.Members)+len(g.Discover) > 0 {
 		r.fail(r.position(&g.Destination), fault{problem: "a group has either members or a destination", allowed: "two groups"})
 	}
+	switch d := g.Destination; {
+	case d.By == spec.ByOriginal:
+		for _, key := range []any{&d.Allow, &d.Timeout} {
+			if r.isSet(key) {
+				r.fail(r.position(key), fault{problem: "with by: original there is no name", allowed: "port and networks"})
+			}
+		}
+	case d.Port == 0 && !r.isSet(&d.Port):
+		r.fail(r.position(&g.Destination), fault{problem: "the key port is missing", allowed: "the port to connect to"})
+	case len(d.Allow) == 0 && !r.isSet(&d.Allow):
+		r.fail(r.position(&g.Destination), fault{problem: "the key allow is missing: it has the names to which flows go", allowed: "names, *.example.org, or * for all, which is an open relay"})
+	}
 	for _, key := range []any{&g.Balance, &g.Hash, &g.Zone, &g.Lookups, &g.Queue, &g.SlowStart, &g.Check, &g.Agent, &g.Eject, &g.Down, &g.Up, &g.Rebalance, &g.Panic} {
 		if r.isSet(key) {
 			r.fail(r.position(key), fault{problem: "a group with a destination has no members", allowed: "without this key, or another group"})
@@ -53,8 +65,10 @@ func (r *reader) checkNamed(l *listener, at *place, from []spec.Network, g *spec
 	switch {
 	case d == nil:
 		return
-	case l.Datagrams:
-		r.fail(at, fault{problem: "the destination of the group " + plain(g.Name) + " is for streams, and the listener " + l.Name + " carries datagrams", allowed: "a stream listener"})
+	case l.Datagrams && (d.By == spec.ByHost || l.Listen.Kind == spec.Unixgram):
+		r.fail(at, fault{problem: "the destination of the group " + plain(g.Name) + " goes by " + d.By + ", which the datagrams of the listener " + l.Name + " do not have", allowed: "a stream listener, or by: sni or original on UDP"})
+	case d.By == spec.ByOriginal && !l.Transparent && len(l.ProxyFrom) == 0:
+		r.fail(at, fault{problem: "clients of the listener " + l.Name + " connect to its own address, and the destination of the group " + plain(g.Name) + " would lead back to it", allowed: "transparent: true of the listener, for clients that TPROXY or REDIRECT brings here"})
 	case d.By == spec.ByHost && (l.TLS != nil || l.StartTLS.Protocol != ""):
 		r.fail(at, fault{problem: "the destination of the group " + plain(g.Name) + " goes by the host of HTTP in the clear, and clients of the listener " + l.Name + " begin with TLS", allowed: "by: sni"})
 	case slices.Contains(d.Allow, spec.AnyName) && len(l.Allow)+len(from)+len(l.ProxyFrom) == 0 && !l.onThisHost() && !l.asksCertificate():

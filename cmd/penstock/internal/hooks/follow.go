@@ -3,6 +3,7 @@ package hooks
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -14,28 +15,38 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A namedHost is where a flow goes whose group has a destination instead of members. It belongs to the flow's loop, but for name and
-// port, which do not change.
+// A namedHost is where a flow goes whose group has a destination instead of members. It belongs to the flow's loop, but for network, name
+// and port, which do not change.
 type namedHost struct {
-	name  string
-	port  uint16
-	addrs []netip.Addr // still to be tried
-	known bool         // addrs were looked up, and those that are refused left out
-	tried int
-	took  time.Duration // time spent on failed attempts
-	wait  destination.Wait
-	err   error // why the flow is refused; nil: it is not, or its reason says all
+	network relay.Network
+	name    string // by original: the address
+	port    uint16
+	addrs   []netip.Addr // still to be tried
+	known   bool         // addrs were looked up, and those that are refused left out
+	tried   int
+	took    time.Duration // time spent on failed attempts
+	wait    destination.Wait
+	err     error // why the flow is refused; nil: it is not, or its reason says all
 }
 
 // url returns the name of the host as members are called.
-func (n *namedHost) url() string { return "tcp://" + n.name + ":" + strconv.Itoa(int(n.port)) }
+func (n *namedHost) url() string {
+	return n.network.String() + "://" + net.JoinHostPort(n.name, strconv.Itoa(int(n.port)))
+}
 
 // identify finds out where a flow goes whose group has a destination, and reports whether it may. The flow has a target of its own then, so
 // that all other flows have nothing for this.
-func (h *Hooks) identify(p *State, w *Target) bool {
+func (h *Hooks) identify(f *relay.Flow, p *State, w *Target) bool {
 	own := *w
-	own.named = &namedHost{port: w.followed.Port}
-	p.reason = w.followed.name(p, own.named)
+	own.named = &namedHost{network: relay.TCP, port: w.followed.Port}
+	if p.plan.Spec.Datagrams {
+		own.named.network = relay.UDP
+	}
+	if w.followed.By == spec.ByOriginal {
+		p.reason = w.followed.original(p.localOf(f).AddrPort, own.named)
+	} else {
+		p.reason = w.followed.name(p, own.named)
+	}
 	p.target.Store(&own)
 	return p.reason == spec.ReasonNone
 }
@@ -54,20 +65,16 @@ func (h *Hooks) follow(f *relay.Flow, p *State, n *namedHost) *relay.Addr {
 	up, down := f.Transfers()
 	p.moveTo(h.series(p), Moved(&up), Moved(&down))
 	if !n.known {
-		answer, ok := h.Names.Answer(&n.wait)
-		status := destination.Known
-		if !ok {
-			h.Names.Leave(&n.wait)
-			answer, status = h.Names.Ask(n.name, clientAddr(f), &n.wait, f.Ref())
-		}
-		switch status {
-		case destination.Pending:
-			f.Queue()
-			return nil
-		case destination.Limited:
+		answer, status := h.lookUp(f, n)
+		switch {
+		case status == destination.Limited:
 			p.reason = spec.ReasonNameLimit
-		default:
+		case status == destination.Known:
 			p.reason = h.admitAddresses(w, n, answer)
+		case f.Queue() == nil:
+			return nil
+		default: // a datagram flow, which was sniffed for as long as it may be; see awaitName
+			p.reason, n.err = spec.ReasonNameTimeout, fmt.Errorf("%s: no answer in %v", n.name, p.plan.Spec.Sniff.Timeout)
 		}
 	}
 	if p.reason == spec.ReasonNone {
@@ -76,10 +83,46 @@ func (h *Hooks) follow(f *relay.Flow, p *State, n *namedHost) *relay.Addr {
 	if p.reason != spec.ReasonNone {
 		return nil
 	}
-	to := relay.Addr{Network: relay.TCP, AddrPort: netip.AddrPortFrom(n.addrs[0], n.port)}
+	to := relay.Addr{Network: n.network, AddrPort: netip.AddrPortFrom(n.addrs[0], n.port)}
 	n.addrs = n.addrs[1:]
 	n.tried++
+	if p.connected = p.plan.Spec.Datagrams; p.connected && w.proxy != nil { // connected tells of no more than an answer
+		f.Preface(proxyHeader(f, p, w.proxy))
+	}
 	return &to
+}
+
+// lookUp returns the addresses of the host, or has the flow wait for them.
+func (h *Hooks) lookUp(f *relay.Flow, n *namedHost) (destination.Answer, destination.Status) {
+	if a, err := netip.ParseAddr(n.name); err == nil {
+		return destination.Answer{Addrs: []netip.Addr{a}}, destination.Known
+	}
+	if answer, ok := h.Names.Answer(&n.wait); ok {
+		return answer, destination.Known
+	}
+	h.Names.Leave(&n.wait)
+	return h.Names.Ask(n.name, clientAddr(f), &n.wait, f.Ref())
+}
+
+// awaitName is the part of the hook sniff that waits for the addresses of a host, for datagrams, which cannot be queued: whenever another one
+// comes, as those of QUIC do again and again, it looks whether they are there.
+func (h *Hooks) awaitName(f *relay.Flow, p *State, n *namedHost, last bool) relay.SniffNext {
+	if n.known || last {
+		return relay.SniffDone
+	}
+	answer, status := h.lookUp(f, n)
+	switch status {
+	case destination.Pending:
+		return relay.SniffMore
+	case destination.Limited:
+		p.reason = spec.ReasonNameLimit
+	default:
+		p.reason = h.admitAddresses(p.target.Load(), n, answer)
+	}
+	if p.reason != spec.ReasonNone {
+		return relay.SniffRefuse
+	}
+	return relay.SniffDone
 }
 
 // exhausted returns why no further address is tried; ReasonNone: one is.
@@ -103,7 +146,7 @@ func (h *Hooks) admitAddresses(w *Target, n *namedHost, answer destination.Answe
 	reason := spec.ReasonNone
 	for _, a := range answer.Addrs {
 		why := destination.Refuses(a, w.followed.Networks)
-		if own := h.ownListener(netip.AddrPortFrom(a, n.port)); why == "" && own != "" {
+		if own := h.ownListener(relay.Addr{Network: n.network, AddrPort: netip.AddrPortFrom(a, n.port)}); why == "" && own != "" {
 			why, reason = "the address of the listener "+own, spec.ReasonLoop
 		}
 		if why == "" {
@@ -123,11 +166,11 @@ func (h *Hooks) admitAddresses(w *Target, n *namedHost, answer destination.Answe
 }
 
 // ownListener returns the listener of this relay that has an address; empty: none has.
-func (h *Hooks) ownListener(at netip.AddrPort) string {
+func (h *Hooks) ownListener(at relay.Addr) string {
 	if h.OwnListener == nil {
 		return ""
 	}
-	return h.OwnListener(relay.Addr{Network: relay.TCP, AddrPort: at})
+	return h.OwnListener(at)
 }
 
 // followed are what a destination of a configuration is made of.
@@ -141,6 +184,20 @@ func newFollowed(d *spec.Destination) *followed {
 		return nil
 	}
 	return &followed{d, destination.NewNames(d.Allow)}
+}
+
+// original notes the address that a client has connected to. The reason is why it may not.
+func (d *followed) original(at netip.AddrPort, n *namedHost) spec.Reason {
+	if !at.IsValid() {
+		n.err = errNoName[d.By]
+		return spec.ReasonNoName
+	}
+	n.name = at.Addr().Unmap().String()
+	if n.port = at.Port(); d.Port != 0 && d.Port != n.port {
+		n.err = fmt.Errorf("port %d is not that of the destination, %d", n.port, d.Port)
+		return spec.ReasonNameDenied
+	}
+	return spec.ReasonNone
 }
 
 // name finds out the name that a client asks for. The reason is why it may not have it.
@@ -173,8 +230,9 @@ func (d *followed) name(p *State, n *namedHost) spec.Reason {
 }
 
 var errNoName = map[string]error{
-	spec.BySNI:  errors.New("the client has sent no server name"),
-	spec.ByHost: errors.New("the client has asked for no host by HTTP"),
+	spec.BySNI:      errors.New("the client has sent no server name"),
+	spec.ByHost:     errors.New("the client has asked for no host by HTTP"),
+	spec.ByOriginal: errors.New("the address that the client has connected to is not known"),
 }
 
 // outdated reports whether a reload has given the target's group a destination, another one, or none any more: the flow is then routed again,
@@ -208,7 +266,7 @@ func (p *State) NameIn(groups []*spec.Group) bool {
 	}
 	to := p.target.Load().To.Name
 	i := slices.IndexFunc(groups, func(g *spec.Group) bool { return g.Name == to })
-	if i < 0 || groups[i].Destination == nil {
+	if i < 0 || groups[i].Destination == nil || groups[i].Destination.By == spec.ByOriginal {
 		return i >= 0
 	}
 	return destination.NewNames(groups[i].Destination.Allow).Allow(n.name)

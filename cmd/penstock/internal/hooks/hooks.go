@@ -275,7 +275,7 @@ func (h *Hooks) route(f *relay.Flow, p *State) bool {
 	if again && was.named != nil {
 		h.Names.Leave(&was.named.wait)
 	}
-	if w.followed != nil && !h.identify(p, w) {
+	if w.followed != nil && !h.identify(f, p, w) {
 		return false
 	}
 	f.SetTimeouts(w.TimeoutsOf(f.ID()))

@@ -12,6 +12,9 @@ import (
 // quic is the part of the hook sniff that reads datagrams: the ClientHello of QUIC, which may take several. A client
 // that speaks something else, or a version that is not known here, has no name.
 func (h *Hooks) quic(f *relay.Flow, p *State, b []byte, last bool) (take int, next relay.SniffNext) {
+	if n := p.named(); n != nil {
+		return 0, h.awaitName(f, p, n, last)
+	}
 	err := quichello.ErrIncomplete
 	var known *clientTLS
 	begun := p.hello.Load()
@@ -46,6 +49,9 @@ func (h *Hooks) quic(f *relay.Flow, p *State, b []byte, last bool) (take int, ne
 	}
 	p.hello.Store(known)
 	next = h.routed(f, p)
+	if n := p.named(); n != nil && next == relay.SniffDone {
+		next = h.awaitName(f, p, n, last)
+	}
 	if incomplete && p.reason == spec.ReasonNoRoute {
 		p.reason = spec.ReasonSniffTimeout
 		if b != nil {

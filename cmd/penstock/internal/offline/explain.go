@@ -189,7 +189,7 @@ func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, 
 		d := destination{Group: g.Name}
 		e.addOffer(l, found.Route, g, m.Protocol)
 		if g.Destination != nil {
-			d = e.addNamed(g.Destination, m, lookup)
+			d = e.addNamed(g.Destination, l.Datagrams, m, lookup)
 			if d.Group = g.Name; e.Refused != "" {
 				return e, nil
 			}

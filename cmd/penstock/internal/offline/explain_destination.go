@@ -80,12 +80,15 @@ func (e *destination) addGroup(g *spec.Group, offset int, lookup lookupFunc) {
 }
 
 // addNamed explains where a client goes whose group has a destination, and why it does not.
-func (e *explanation) addNamed(d *spec.Destination, m route.Meta, lookup lookupFunc) (to destination) {
+func (e *explanation) addNamed(d *spec.Destination, datagrams bool, m route.Meta, lookup lookupFunc) (to destination) {
 	sent, option := m.SNI, "--sni"
 	if d.By == spec.ByHost {
 		sent, option = m.First.Host(), "--host"
 	}
 	to.Choice = d.String()
+	if d.By == spec.ByOriginal {
+		return to
+	}
 	name, ok := dest.Normalize(sent)
 	switch {
 	case sent == "":
@@ -96,6 +99,9 @@ func (e *explanation) addNamed(d *spec.Destination, m route.Meta, lookup lookupF
 		e.Refused = fmt.Sprintf("%v: %s is not in allow of the destination of its group", spec.ReasonNameDenied, name)
 	default:
 		at := spec.Endpoint{Kind: spec.TCP, Host: name, Port: d.Port}
+		if datagrams {
+			at.Kind = spec.UDP
+		}
 		to.Members = []string{at.String() + lookup(at, "", d)}
 	}
 	return to

@@ -231,9 +231,17 @@ var rows = slices.Concat([]row{
 	{key: "discover.http", needs: []Kind{AnyPort}, group: discovered("http", nil)},
 	{key: "discover.kubernetes", needs: []Kind{AnyPort}, group: discovered("kubernetes", nil)},
 	{key: "discover.xds", needs: []Kind{AnyPort}, group: discovered("xds", nil)},
-	{key: "group.destination.port", needs: []Kind{Connect}, group: func(a *adder, g *spec.Group) {
-		if d := g.Destination; d != nil {
+	{key: "group.destination.port", needs: []Kind{Connect, AnyPort}, group: func(a *adder, g *spec.Group) {
+		switch d := g.Destination; {
+		case d == nil:
+		case d.Port == 0:
+			a.add(AnyPort)
+		default:
 			a.port(Connect, d.Port) // at any address
+		}
+	}},
+	{key: "group.destination.allow", needs: []Kind{Connect}, group: func(a *adder, g *spec.Group) {
+		if d := g.Destination; d != nil && len(d.Allow) > 0 {
 			a.naming("names").port(Connect, 53)
 		}
 	}},
@@ -270,7 +278,7 @@ file: include defaults engine limits log access-log admin reload sandbox drain r
 fleet: registry drain-grace
 group: balance hash members discover destination zone lookups timeouts retries queue slow-start check agent eject down up rebalance panic proxy-protocol dscp tcp tls
 group.proxy-protocol: version datagrams tlvs forward names tls certificate
-group.destination: by allow networks timeout
+group.destination: by networks timeout
 group.timeouts: connect retries
 group.tls: server-name verify min-version alpn starttls
 limits: flows new-flows burst

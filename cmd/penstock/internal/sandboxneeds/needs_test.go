@@ -81,6 +81,7 @@ var cases = []struct {
 	{"agent", echo + "groups: {g: {members: [{to: 'tcp://10.0.0.1:9000', agent-port: 9201}], agent: {port: 9200}}}", []string{"connecting to port 9200 (groups.g.agent.port)", "connecting to port 9201 (groups.g.members)"}},
 	{"discover", echo + "groups: {g: {discover: [{dns: a.example, port: 9000}]}}", []string{"connecting to port 9000 (groups.g.discover.dns)", "connecting to port 53 (names)"}},
 	{"destination", echo + "groups: {g: {destination: {port: 443, allow: ['*.example.org']}}}", []string{"connecting to port 443 (groups.g.destination.port)", "connecting to port 53 (names)"}},
+	{"original destination", echo + "groups: {g: {destination: {by: original}}, h: {destination: {by: original, port: 22}}}", []string{"connecting to any port (groups.g.destination.port)", "connecting to port 22 (groups.h.destination.port)"}},
 	{"discover SRV", echo + "groups: {g: {discover: [{srv: _web._tcp.example}]}}", []string{"connecting to any port (groups.g.discover.srv)"}},
 	{"registries", echo + `
 registries:

@@ -12,7 +12,7 @@ ip addr add 93.184.216.35/32 dev lo
 ip -6 addr add 2606:2800:220:1::34/128 dev lo nodad || true
 echo "nameserver 127.0.0.1
 search other.test" >/etc/resolv.conf
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout /tmp/key.pem -out /tmp/cert.pem -days 2 -subj /CN=x -addext 'subjectAltName=DNS:*.debian.test,DNS:one.test' 2>/dev/null
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout /tmp/key.pem -out /tmp/cert.pem -days 2 -subj /CN=x -addext 'subjectAltName=DNS:*.debian.test,DNS:one.test,DNS:*.slow.test' 2>/dev/null
 cat >/tmp/unbound.conf <<'END'
 server:
   interface: 127.0.0.1
@@ -32,6 +32,8 @@ server:
   local-data: "private.debian.test. 60 IN A 10.0.0.1"
   local-data: "own.debian.test. 60 IN A 93.184.216.36"
   local-data: "rebinding.debian.test. 1 IN A 93.184.216.34"
+  local-zone: "slow.test." redirect
+  local-data: "slow.test. 1 IN A 93.184.216.34"
   local-data: "short.debian.test.other.test. 60 IN A 93.184.216.34"
 remote-control:
   control-enable: yes
@@ -61,6 +63,7 @@ refused() { # NAME REASON
 	until_ok grep -q "\"sni\":\"$1\".*\"reason\":\"$2\"" /tmp/access.log
 }
 unbound -p -c /tmp/unbound.conf >/tmp/unbound.log 2>&1 &
+unbound=$!
 nginx -c /tmp/nginx.conf &
 `
 
@@ -194,6 +197,87 @@ wait $daemon || true
 		t.Skip("this kernel has not what nft needs")
 	}
 	for _, want := range []string{"first: a.debian.test at 93.184.216.34\n", "first: a.debian.test at 2606:2800:220:1::34\n", "second: one.test\n", "port 80: nothing\n", "itself: nothing\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it does not say %q", want)
+		}
+	}
+}
+
+// A flow that is connected goes on when the worker is killed, one that waits for its name when it hands over; and a reload that takes a name
+// away ends what its route says.
+func TestEgressOutlivesWorker(t *testing.T) {
+	need(t, "unshare", "ip", "unbound", "nginx", "curl", "openssl", "bash")
+	t.Parallel()
+	out, err := runApart(t, egressWorld+`
+configure() {
+cat >/tmp/penstock.yaml <<END
+access-log: {to: /tmp/access.log}
+admin: {listen: unix:///tmp/admin.sock}
+keeper: {keep-after: 0, healthy-after: 100ms}
+listeners:
+  tls:
+    listen: tcp://127.0.0.1:8443
+    to: egress
+  clear: {listen: "tcp://127.0.0.1:8080", to: clear, removed: {live-flows: close}}
+groups:
+  egress:
+    destination: {port: 443, allow: ["*.debian.test", "*.slow.test"], timeout: 1m}
+  clear:
+    destination: {by: host, port: 80, allow: [$1]}
+END
+}
+configure one.test
+penstock run -c /tmp/penstock.yaml >/tmp/log 2>&1 &
+daemon=$!
+api() { curl -s --unix-socket /tmp/admin.sock http://localhost/$1; }
+pid() { api v1/status | grep -o '"pid": *[0-9]*' | head -1 | grep -o '[0-9]*'; }
+waits() { api metrics | grep -q '^penstock_name_flows 1'; }
+get() { # one more request on descriptor 3
+	printf 'GET / HTTP/1.1\r\nHost: one.test\r\n\r\n' >&3
+	while IFS= read -r -u 3 line; do case $line in clear:*) echo "$line"; return;; esac; done
+	return 1
+}
+until_ok test -S /tmp/admin.sock
+works() { ask a.debian.test | grep -q first; }
+until_ok works
+exec 3<>/dev/tcp/127.0.0.1/8080
+get
+worker=$(pid)
+kill -STOP $unbound
+ask a1.slow.test >/tmp/lost & lost=$!
+until_ok waits
+kill -KILL $worker
+kill -CONT $unbound
+another() { [ -n "$(pid)" ] && [ "$(pid)" != $worker ]; }
+until_ok another
+echo "after the kill: $(get)"
+wait $lost
+works && echo "new clients after the kill"
+for i in 1 2 3 4 5; do # a resolver that does not answer for ten seconds has failed
+	kill -STOP $unbound
+	ask b$i.slow.test >/tmp/waited & waited=$!
+	until_ok waits
+	penstock upgrade --admin unix:///tmp/admin.sock >/tmp/upgrade 2>&1
+	kill -CONT $unbound
+	wait $waited
+	grep -q first /tmp/waited && break
+done
+echo "handed over: $(cat /tmp/waited)"
+echo "after the upgrade: $(get)"
+api v1/flows | grep -q '"member": *"tcp://one.test:80"' && echo "the flow has its name"
+configure other.test
+penstock reload --admin unix:///tmp/admin.sock >/tmp/reload
+cat <&3 >/dev/null 2>&1 || true # it is reset, or not
+echo "removed"
+until_ok grep -q '"member":"tcp://one.test:80".*"cause":"removed"' /tmp/access.log
+kill $daemon
+wait $daemon || true
+`)
+	t.Log(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"clear: one.test\n", "after the kill: clear: one.test\n", "new clients after the kill\n", "handed over: first: b", "after the upgrade: clear: one.test\n", "the flow has its name\n", "removed\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it does not say %q", want)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
 
@@ -221,4 +222,58 @@ func quicHello(t *testing.T, ctx context.Context) (hello [2]string) {
 		hello[i] = string(b[:n])
 	}
 	return hello
+}
+
+// A connection of QUIC goes to the host that it names, once its name is looked up: until then its datagrams wait. localhost is a name that
+// every host knows.
+func TestQUICToNamedHost(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	defer cancel()
+	serverTLS, clientTLS := certificate(t, "localhost", "other.test")
+	at := namedServer(t, ctx, "named", &quic.Config{TLSConfig: serverTLS})
+	d := runFile(t, `
+listeners: {quic: {listen: "udp://127.0.0.1:0", sniff: {timeout: 1m}, to: named}}
+groups:
+  named: {destination: {port: {0}, allow: [localhost], networks: [127.0.0.0/8, "::1/128"]}, retries: 3}
+`, at.(*net.UDPAddr).Port)
+	clientTLS.ServerName = "localhost"
+	conn, err := quicEndpoint(t, nil).Dial(ctx, "udp4", d.at("quic").String(), &quic.Config{TLSConfig: clientTLS})
+	if err != nil {
+		flows, _ := d.admin.Flows(d.ctx(), api.Filter{Listener: "quic"}, api.Page{})
+		log, _ := os.ReadFile(d.dir + "/access.log")
+		t.Fatal(err, flows, string(log))
+	}
+	s, err := conn.NewStream(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.SetReadContext(ctx)
+	s.SetWriteContext(ctx)
+	io.WriteString(s, "hello")
+	s.CloseWrite()
+	if got, err := io.ReadAll(s); string(got) != "named\nhello" {
+		t.Errorf("%q, %v", got, err)
+	}
+	flows, err := d.admin.Flows(d.ctx(), api.Filter{Listener: "quic"}, api.Page{})
+	if err != nil || len(flows.Flows) != 1 || flows.Flows[0].Member != fmt.Sprintf("udp://localhost:%d", at.(*net.UDPAddr).Port) || flows.Flows[0].SNI != "localhost" {
+		t.Errorf("%+v, %v", flows, err)
+	}
+
+	// Another name is refused.
+	clientTLS = clientTLS.Clone()
+	clientTLS.ServerName = "other.test"
+	short, stop := context.WithCancel(ctx)
+	refused := make(chan error)
+	go func() {
+		_, err := quicEndpoint(t, nil).Dial(short, "udp4", d.at("quic").String(), &quic.Config{TLSConfig: clientTLS})
+		refused <- err
+	}()
+	testwait.Until(t, "the refusal", func() bool {
+		return d.metric("penstock_refusals_total", `listener="quic",reason="name-denied"`) > 0
+	})
+	stop()
+	if err := <-refused; err == nil {
+		t.Error("a name that is not allowed reaches a server")
+	}
 }

@@ -64,9 +64,9 @@ func NewNames(patterns []string) *Names {
 	return n
 }
 
-// Allow reports whether a name, as Normalize returns it, matches.
+// Allow reports whether a name, as Normalize returns it, matches. One without a dot must be there itself: search lists may complete it.
 func (n *Names) Allow(name string) bool {
-	if n.any || n.exact[name] {
+	if n.exact[name] || n.any && strings.Contains(name, ".") {
 		return true
 	}
 	for rest := name; len(n.below) > 0; {

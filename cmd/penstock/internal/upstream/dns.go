@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -91,11 +92,14 @@ func (w dnsWatch) lookup(ctx context.Context) (targets []Target, ttl time.Durati
 }
 
 // Addresses returns the addresses of a name, IPv4 first and otherwise as the resolver orders them, and how long they hold; without records,
-// as from /etc/hosts, it is the greatest duration. The name is complete: search lists are not used, so that nobody gets the address of
-// another name.
+// as from /etc/hosts, it is the greatest duration. A name with a dot is complete: search lists are not used, so that nobody gets the address
+// of another name. One without is looked up as every program does, because /etc/hosts has it without a dot at the end.
 func (d DNS) Addresses(ctx context.Context, name string) ([]netip.Addr, time.Duration, error) {
 	r, seen := d.resolver()
-	ips, err := r.LookupNetIP(ctx, "ip", name+".")
+	if strings.Contains(name, ".") {
+		name += "."
+	}
+	ips, err := r.LookupNetIP(ctx, "ip", name)
 	for i := range ips {
 		ips[i] = ips[i].Unmap()
 	}

@@ -171,17 +171,17 @@ func (r *reader) checkKind(l *listener) {
 		if kind == spec.Unixgram {
 			only([]any{&route.SNI, &route.ALPN}, "a ClientHello is not read from the datagrams of a Unix socket", "on stream and UDP listeners only")
 		}
-		r.checkParts(l, &route.To, route.From)
+		r.checkParts(l, &route.To, len(route.From)+len(route.SNI)+len(route.Hosts)+len(route.ClientNames) > 0)
 	}
-	r.checkParts(l, &l.To, nil)
+	r.checkParts(l, &l.To, false)
 }
 
 // checkParts reports groups to which a listener may not lead.
-func (r *reader) checkParts(l *listener, to *[]spec.Part, from []spec.Network) {
+func (r *reader) checkParts(l *listener, to *[]spec.Part, restricted bool) {
 	for i := range *to {
 		if p := &(*to)[i]; p.Group != nil {
 			r.checkMatches(l, r.position(&p.Group, to), p.Group)
-			r.checkNamed(l, r.position(&p.Group, to), from, p.Group)
+			r.checkNamed(l, r.position(&p.Group, to), restricted, p.Group)
 		}
 	}
 }

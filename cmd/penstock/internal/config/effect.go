@@ -98,7 +98,7 @@ func (r *reader) warnBuiltIn(l *listener) {
 
 // onlyBuiltIn reports whether a group has only built-in members.
 func onlyBuiltIn(g *spec.Group) bool {
-	return len(g.Discover) == 0 && !slices.ContainsFunc(g.Members, func(m spec.Member) bool { return !m.To.Kind.BuiltIn() })
+	return g.Destination == nil && len(g.Discover) == 0 && !slices.ContainsFunc(g.Members, func(m spec.Member) bool { return !m.To.Kind.BuiltIn() })
 }
 
 // warnTOS reports a listener that keeps TOS bytes where no upstream has any.

@@ -60,7 +60,8 @@ func (r *reader) checkDestination(g *spec.Group) {
 }
 
 // checkNamed reports a listener whose clients cannot send what the destination of a group goes by, and one that is an open relay.
-func (r *reader) checkNamed(l *listener, at *place, from []spec.Network, g *spec.Group) {
+// restricted says that only some clients and names come to the group.
+func (r *reader) checkNamed(l *listener, at *place, restricted bool, g *spec.Group) {
 	d := g.Destination
 	switch {
 	case d == nil:
@@ -71,7 +72,7 @@ func (r *reader) checkNamed(l *listener, at *place, from []spec.Network, g *spec
 		r.fail(at, fault{problem: "clients of the listener " + l.Name + " connect to its own address, and the destination of the group " + plain(g.Name) + " would lead back to it", allowed: "transparent: true of the listener, for clients that TPROXY or REDIRECT brings here"})
 	case d.By == spec.ByHost && (l.TLS != nil || l.StartTLS.Protocol != ""):
 		r.fail(at, fault{problem: "the destination of the group " + plain(g.Name) + " goes by the host of HTTP in the clear, and clients of the listener " + l.Name + " begin with TLS", allowed: "by: sni"})
-	case slices.Contains(d.Allow, spec.AnyName) && len(l.Allow)+len(from)+len(l.ProxyFrom) == 0 && !l.onThisHost() && !l.asksCertificate():
+	case slices.Contains(d.Allow, spec.AnyName) && !restricted && len(l.Allow)+len(l.ProxyFrom) == 0 && !l.onThisHost() && !l.asksCertificate():
 		r.warn(at, fault{problem: "open relay: whoever reaches the listener " + l.Name + " may connect to port " + count(65535).show(int(d.Port)) + " of every host", allowed: "names in allow of the group " + plain(g.Name) + ", or allow of the listener with the networks of its clients"})
 	}
 }

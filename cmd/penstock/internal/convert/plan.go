@@ -217,7 +217,7 @@ func (p *Plan) Group(name string, f Fields) *Group {
 // means nothing in the original, either.
 func withoutTCP(f Fields) Fields {
 	members := urlsOf(f)
-	if f.Get("discover") != nil || slices.ContainsFunc(members, func(url string) bool { return !strings.HasPrefix(url, "unix") }) {
+	if f.Get("discover") != nil || f.Get("destination") != nil || slices.ContainsFunc(members, func(url string) bool { return !strings.HasPrefix(url, "unix") }) {
 		return f
 	}
 	tcp, _ := f.Get("tcp").(Fields)

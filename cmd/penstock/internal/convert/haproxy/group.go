@@ -36,6 +36,18 @@ func (h *conversion) backend(x *proxy, port string) *convert.Group {
 			}
 			continue
 		}
+		if !s.unix && (s.address == "0.0.0.0" || s.address == "::" || s.address == "*") {
+			if !h.named || len(servers) > 1 || s.check {
+				h.Note(s.Place, "server %s left out: %s is where the client wants to go; a group with a destination goes there, by sni or original (docs/egress.md)", s.name, s.address)
+				continue
+			}
+			f.Sub("destination", "port", convert.Raw(s.portOr(port)))
+			f.Sub("destination", "allow", []string{"*"})
+			h.Note(s.Place, "server %s: every name is in allow, as in HAProxy; list those that are meant. Private and other reserved addresses are refused unless networks of the destination lets them in (docs/egress.md)", s.name)
+			kept = append(kept, s)
+			x.balance, x.hash = "", ""
+			continue
+		}
 		url, err := convert.Upstream(s.url(port))
 		if err != nil {
 			h.Note(s.Place, "server %s left out: %v", s.name, err)

@@ -154,6 +154,8 @@ type conversion struct {
 	spread     int             // spread-checks, in percent
 	rcv, snd   [2]int          // tune.rcvbuf and sndbuf of clients and servers
 	tls        tlsPaths
+	resolved   string // the variable of do-resolve
+	named      bool   // clients name the hosts of servers at 0.0.0.0
 }
 
 // proxy reads one section.

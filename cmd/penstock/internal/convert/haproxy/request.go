@@ -22,6 +22,22 @@ func (o order) before(p order) bool {
 	return o.phase < p.phase || o.phase == p.phase && o.line < p.line
 }
 
+// resolves reads do-resolve of a server name, and set-dst to what it finds: servers at 0.0.0.0 are then the hosts that clients name.
+func (h *conversion) resolves(action string, rest []string) bool {
+	if len(rest) != 1 {
+		return false
+	}
+	if variable, ok := strings.CutPrefix(action, "do-resolve("); ok && (rest[0] == "req.ssl_sni" || strings.HasPrefix(rest[0], "req.ssl_sni,")) {
+		h.resolved, _, _ = strings.Cut(variable, ",")
+		return true
+	}
+	if action == "set-dst" && h.resolved != "" && rest[0] == "var("+h.resolved+")" {
+		h.named = true
+		return true
+	}
+	return false
+}
+
 // tcpRequest reads the rules that concern layer 4.
 func (h *conversion) tcpRequest(x *proxy, l *line) {
 	phase := l.next()
@@ -45,6 +61,9 @@ func (h *conversion) tcpRequest(x *proxy, l *line) {
 	}
 	fail := func(why string) {
 		h.Note(l.Place, "%s %s left out: %s", phase, action, why)
+	}
+	if h.resolves(action, rest) {
+		return
 	}
 	if strings.HasPrefix(action, "track-sc") {
 		if why := x.track(when, l.Place, action, rest); why != "" {

@@ -29,6 +29,14 @@ type names struct {
 	agreed         []string // protocols that TLS that ends at the listener may agree on
 }
 
+// namedHost stands for the name that a client asks for in the value of a proxy_pass; a port follows.
+const namedHost = "$name"
+
+// have reports whether a variable is the name that a client asks for.
+func (n *names) have(variable string) bool {
+	return variable == "ssl_server_name" && n.ended || variable == "ssl_preread_server_name" && n.preread && !n.ended
+}
+
 // expand returns what a text with variables may be, the first match first. port
 // is the listener's.
 func (n *conversion) expand(here convert.Place, text, port string, names names, depth int) []choice {
@@ -47,6 +55,9 @@ func (n *conversion) expand(here convert.Place, text, port string, names names, 
 			end++
 		}
 		name = text[begin+1 : end]
+	}
+	if names.have(name) && begin == 0 && strings.HasPrefix(text[end:], ":") {
+		return []choice{{Place: here, value: namedHost + text[end:]}}
 	}
 	d := n.vars[name]
 	if d == nil || name == "" {

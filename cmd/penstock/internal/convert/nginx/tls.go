@@ -164,7 +164,7 @@ func (n *conversion) clientSide(s *settings, f *convert.Fields, to string) bool 
 		name = d.arg(0)
 	}
 	switch {
-	case name == "$ssl_preread_server_name" || name == "$ssl_server_name":
+	case name == "$ssl_preread_server_name" || name == "$ssl_server_name" || name == namedHost:
 		// As without server-name.
 	case strings.Contains(name, "$"):
 		return fail(s.one["proxy_ssl_name"], "proxy_ssl_name "+name+" has no counterpart; server-name is one name, or by default the one that the client asks for")

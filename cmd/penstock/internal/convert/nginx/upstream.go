@@ -14,7 +14,12 @@ func (n *conversion) group(s *settings, c choice, network, port string) *convert
 	var f convert.Fields
 	members := 1
 	name := c.value
-	if u := n.upstreams[c.value]; u != nil {
+	if port, ok := strings.CutPrefix(c.value, namedHost+":"); ok {
+		if !n.destination(c.Place, &f, network, port) {
+			return nil
+		}
+		name = "names-" + port
+	} else if u := n.upstreams[c.value]; u != nil {
 		u.used = true
 		var ok bool
 		if members, ok = n.upstream(u, &f, network); !ok {
@@ -41,6 +46,9 @@ func (n *conversion) group(s *settings, c choice, network, port string) *convert
 		}
 	}
 	f.Sub("timeouts", "connect", convert.Duration(connect))
+	if strings.HasPrefix(c.value, namedHost) {
+		members = 3 // of the addresses of a name, nginx tries as many as there are
+	}
 	n.retries(s, &f, members)
 	if d := s.one["proxy_protocol"]; d != nil && d.arg(0) == "on" {
 		if network == "udp" {
@@ -71,6 +79,23 @@ func (n *conversion) group(s *settings, c choice, network, port string) *convert
 		f.Sub("tcp", "nagle", convert.Raw("true"))
 	}
 	return n.Plan.Group(name, f)
+}
+
+// destination has flows go to the host that their client names.
+func (n *conversion) destination(here convert.Place, f *convert.Fields, network, port string) bool {
+	number, ok := convert.Count(port)
+	switch {
+	case network == "udp":
+		n.Note(here, "proxy_pass to a server name: nginx reads none of datagrams")
+		return false
+	case !ok || number < 1 || number > 65535:
+		n.Note(here, "proxy_pass to a server name: %s is not a port", convert.Quote(port))
+		return false
+	}
+	f.Sub("destination", "port", convert.Raw(port))
+	f.Sub("destination", "allow", []string{"*"})
+	n.Note(here, "proxy_pass to a server name: every name is in allow, as in nginx; list those that are meant. Private and other reserved addresses are refused unless networks of the destination lets them in (docs/egress.md)")
+	return true
 }
 
 // retries converts proxy_next_upstream and its bounds.

@@ -48,9 +48,10 @@ type costQuestion struct {
 }
 
 const (
-	costAhead  = "bytes read into a pipe that held some"
-	costLarger = "a larger send buffer"
-	costCopied = "bytes copied out of a pipe"
+	costAhead   = "bytes read into a pipe that held some"
+	costLarger  = "a larger send buffer"
+	costBuiltin = "built in: "
+	costCopied  = "bytes copied out of a pipe"
 
 	costBig, costSmall = 18 << 10, 8 << 10
 	// costAsks is how often a socket may be asked in one turn in vain: for an event of its own, and for one of the other side.

@@ -56,6 +56,8 @@ func (s *simulation) checkCounts() {
 		}
 		attempts += int64(f.record.Attempts)
 		switch c := f.record.Cause; {
+		case f.record.Connect > 0 && f.record.Upstream.Network.BuiltIn():
+			attempts-- // nobody is connected to
 		case f.record.Connect > 0:
 			connected++
 		case f.record.Attempts > 0 && c != CauseNoUpstream && c != CauseConnectTimeout:

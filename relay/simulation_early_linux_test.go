@@ -80,6 +80,9 @@ func (s *simulation) choose(f *Flow, attempt int) *Addr {
 		return &s.dead[network]
 	case attempt >= x.plan.dead+simGoodAttempts:
 		return nil
+	case x.builtin != 0:
+		s.seen.costs[costBuiltin+x.builtin.String()]++
+		return &Addr{Network: x.builtin}
 	}
 	return &s.to[network]
 }
@@ -180,13 +183,13 @@ func (s *simulation) closeEngine() {
 func (s *simulation) checkRecord(f *simFlow, r *Record) {
 	network := simNetwork(f.unix[sideUpstream])
 	switch {
-	case r.Attempts > 0 && r.Upstream != s.to[network] && r.Upstream != s.dead[network]:
+	case r.Attempts > 0 && r.Upstream != s.to[network] && r.Upstream != s.dead[network] && (f.builtin == 0 || r.Upstream != Addr{Network: f.builtin}):
 		s.fail("flow %d has the upstream %s", f.id, r.Upstream)
 	case r.Cause == CauseEnd && r.Attempts != f.plan.dead+1 && !s.refused && !s.limits && !s.scarce:
 		s.fail("flow %d has made %d attempts, of which %d had to fail", f.id, r.Attempts, f.plan.dead)
 	case r.Down.Read > 0 && r.FirstByte == 0 && r.Cause != CauseCrashed:
 		s.fail("flow %d has %d bytes from its upstream, and does not say when the first came", f.id, r.Down.Read)
-	case r.Up.Written > 0 && r.Connect == 0, r.Duration < r.Connect, r.Duration < r.Queued, r.Queued > 0 && !f.plan.queued:
+	case r.Up.Written > 0 && r.Connect == 0, r.Duration < r.Connect && f.builtin == 0, r.Duration < r.Queued, r.Queued > 0 && !f.plan.queued:
 		s.fail("flow %d says that it took %v, of which it was queued for %v, and was connected after %v", f.id, r.Duration, r.Queued, r.Connect)
 	case r.Listener == nil || r.Listener.Addr() != s.at[simNetwork(f.unix[sideClient])]:
 		s.fail("flow %d is said to be a client of another listener", f.id)

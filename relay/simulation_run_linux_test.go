@@ -127,6 +127,9 @@ func drawSchedule(seed uint64) simSchedule {
 		x.files = 26 + r.IntN(24)
 	}
 	x.early = r.IntN(2) == 0
+	if r.IntN(6) == 0 {
+		x.builtins = 1 + r.IntN(1<<10)
+	}
 	if r.IntN(4) == 0 {
 		x.pipes = 1 + r.IntN(2)
 	}
@@ -428,7 +431,7 @@ func numberOption[T ~int | ~int64 | ~uint8](name string, v *T) simOption {
 }
 
 func (x *simSettings) options() []simOption {
-	return []simOption{flagOption("slowConnects", &x.slowConnects), numberOption("backlog", &x.backlog), numberOption("files", &x.files), numberOption("pipes", &x.pipes), numberOption("loops", &x.loops), flagOption("changes", &x.changes), flagOption("limits", &x.limits), flagOption("early", &x.early),
+	return []simOption{flagOption("slowConnects", &x.slowConnects), numberOption("backlog", &x.backlog), numberOption("files", &x.files), numberOption("pipes", &x.pipes), numberOption("builtins", &x.builtins), numberOption("loops", &x.loops), flagOption("changes", &x.changes), flagOption("limits", &x.limits), flagOption("early", &x.early),
 		flagOption("close", &x.close), numberOption("busy", &x.busy), numberOption("rates", &x.rates)}
 }
 
@@ -557,6 +560,8 @@ func TestSimulateAgain(t *testing.T) {
 
 // schedulesThatFound are those of seeds that found something, with the fewest steps, and what that was.
 var schedulesThatFound = map[string]string{
+	"slow false, after 2, idle 0s, builtins 608, loops 2, busy 178: {connect 155 341} {connect 918 173} {connect 326 698} {connect 468 471} {settle 217 876} {connect 48 269} {bulk 284 341} {connect 696 587} {connect 737 213} {turn 973 873} {send 253 102} {turn 852 949} {turn 609 683} {turn 738 303} {turn 867 192} {die 223 382} {end 784 148} {connect 596 543} {turn 518 400} {bulk 598 770}": "a process that died while an echo ended left a record of which the next one said that nothing had come back",
+	"slow false, after 0, idle 0s, backlog 1, builtins 162, loops 2, busy 1011: {connect 181 325} {dieTwice 775 538} {shed 774 993}":                                                                                                                                                                                                                               "nobody said when an echo's first byte had come, if the process had died before it was noted",
 	"slow true, after 2, idle 0s, loops 3, changes 1, limits 1, early 1, busy 6: {connect 894 277} {bulk 144 80} {dieTwice 348 245} {settle 56 719} {sleep 589 65} {turn 113 635} {die 420 349} {turn 169 525} {die 301 782} {bulk 327 478}":                                                                                                                       "a process with fewer loops died while its engine was made, and what the other loops had counted was gone with it",
 	"slow false, after 2, idle 0s, loops 2: {connect 328 985} {connect 870 3} {connect 277 983} {connect 548 92} {connect 1006 5} {connect 738 864} {connect 715 896} {turn 545 482} {send 687 456} {connect 759 371} {accept 913 366} {upgrade 787 902} {send 545 1015} {turn 209 577} {reset 465 1017} {die 88 726} {turn 983 327} {turn 37 811} {turn 148 236}": "a process died in the read that took the error of a Unix socket, which recvmmsg does before it reads what came first, and the client got an end",
 	"slow false, after 0, idle 0s, loops 3, busy 500: {connect 101 56} {connect 534 170} {connect 295 110} {bulk 816 977} {connect 77 401} {die 342 274} {turn 447 985} {turn 59 991} {kill 646 717} {send 793 186} {upgrade 21 621} {close 785 79} {die 683 535} {turn 462 381}":                                                                                  "a process died in the read that took the error of a Unix socket, which recvmmsg does before it reads what came first, and the client got an end",

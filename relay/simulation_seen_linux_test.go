@@ -80,7 +80,7 @@ const (
 )
 
 // simCostsWanted are what schedules must have done to save time.
-var simCostsWanted = []string{costAhead, costLarger, costCopied}
+var simCostsWanted = []string{costAhead, costLarger, costCopied, costBuiltin + "echo", costBuiltin + "discard"}
 
 // simCauses are those that schedules must have.
 var simCauses = []Cause{CauseEnd, CauseClientReset, CauseUpstreamReset, CauseIdle, CauseHalfClosed, CauseLife, CauseFirstByte, CauseQueueTimeout, CauseConnectTimeout, CauseRefused,

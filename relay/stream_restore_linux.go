@@ -95,6 +95,7 @@ func (s *streams) restoreFlow(f *streamFlow, x *earlierFlow, t *restorer) hold.L
 		return hold.LossInconsistent
 	}
 	f.peer = m.peer.AddrPort
+	f.echo, f.half[up].Sink = flags&recordEcho != 0, flags&recordDiscard != 0
 	if flags&recordPair != 0 {
 		if t.cfg.Pair == nil {
 			return hold.LossListener
@@ -127,7 +128,7 @@ func (s *streams) restoreFlow(f *streamFlow, x *earlierFlow, t *restorer) hold.L
 	if m.rate > 0 {
 		s.earlyOf(f).pace.rate = m.rate
 	}
-	builtin := flags&(recordEcho|recordDiscard) != 0 || r.State() == recordEarly
+	one := f.echo || f.half[up].Sink || r.State() == recordEarly // it has one socket
 	switch {
 	case r.State() == recordFinal && r.Crashes() < crashesMost:
 		return notLost
@@ -135,11 +136,9 @@ func (s *streams) restoreFlow(f *streamFlow, x *earlierFlow, t *restorer) hold.L
 		return hold.LossUnsettled
 	case r.Crashes() >= crashesMost:
 		return hold.LossRepeated
-	case x.fds == nil, !builtin && len(x.fds) < 2:
+	case x.fds == nil, !one && len(x.fds) < 2:
 		return hold.LossDescriptors
 	}
-	f.echo = flags&recordEcho != 0
-	f.half[up].Sink = flags&recordDiscard != 0
 	return notLost
 }
 
@@ -245,7 +244,7 @@ func (s *streams) goOn(f *streamFlow, r ledger.Record) sys.Errno {
 	if e := r.Errno(); e != 0 {
 		f.err = sys.Errno(e)
 	}
-	if f.firstByte == 0 && f.half[down].In > 0 { // it has come, and the process died before it had noted when
+	if f.firstByte == 0 && (f.half[down].In > 0 || f.echo && f.half[up].Out > 0) { // it has come, and the process died before it had noted when
 		f.firstByte = max(1, s.loop.Now-f.start-f.connect)
 	}
 	for side, fd := range f.fd {

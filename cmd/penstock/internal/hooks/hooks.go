@@ -2,8 +2,6 @@ package hooks
 
 import (
 	"crypto/tls"
-	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -456,66 +454,6 @@ func (h *Hooks) attempted(p *State, took time.Duration, err error) {
 // series returns the series that counts a flow while it has its present member.
 func (h *Hooks) series(p *State) *account.Series {
 	return h.Accounting.counters.Series(p.Names().key())
-}
-
-// done is the hook for a flow's record. It releases everything that the flow holds.
-func (h *Hooks) done(r *relay.Record) {
-	p := r.Value.(*State)
-	p.lease.Answered(r.FirstByte)
-	p.lease.Release()
-	p.admission.Release()
-	if t := p.hello.Load(); t != nil {
-		t.admitted.Release()
-	}
-	h.TLS.end(p, r.Cause)
-	n := p.Names()
-	e := account.Entry{
-		Record: *r, ListenerName: n.Listener, Route: n.Route, Group: n.Group, Member: n.Member,
-		Reason: p.reason, Datagrams: p.plan.Spec.Datagrams, StartTLS: p.start.String(),
-		Protocol: p.Protocol(),
-	}
-	switch {
-	case e.Err != nil:
-		e.Err = h.explainConnect(h.explainAnswer(p, e.Err), &r.Upstream)
-	case p.reason == spec.ReasonProtocolMismatch:
-		e.Err = fmt.Errorf("TLS: the client has agreed on %s with the listener, and the member on %s with the relay", r.ClientTLS.Protocol, r.UpstreamTLS.Protocol)
-	}
-	if p.local != nil {
-		e.Local = *p.local
-	}
-	switch r.Cause {
-	case relay.CauseUpstreamRefused:
-		e.Reason = spec.ReasonNone // it had an upstream; that there is no other one is not a refusal
-	case relay.CauseNoDescriptors, relay.CauseNoPorts:
-		e.Reason = spec.ReasonNone // it was not the member's fault that connecting failed
-	case relay.CauseRefused:
-		if p.reason == spec.ReasonNone && e.Datagrams {
-			e.Reason = spec.ReasonProxyHeader // the engine has ended it: another client was named; see origin.Config
-		}
-	case relay.CauseQueueTimeout:
-		e.Reason = spec.ReasonQueueTimeout
-	case relay.CauseRemoved:
-		e.Reason = spec.ReasonRemoved
-	case relay.CauseDown:
-		e.Reason = spec.Reason(p.downReason.Load())
-	case relay.CauseKilled:
-		e.Reason = spec.ReasonKilled
-	}
-	h.leave(p, &e)
-	if h := p.hello.Load(); h != nil {
-		e.SNI, e.ALPN, e.JA4 = h.ServerName, strings.Join(h.SupportedProtos, ","), h.ja4
-		if id := h.identity; id != nil {
-			e.Identity = account.Identity{Subject: id.Subject, Names: id.Names(), Serial: id.Serial}
-		}
-		if r.Cause == relay.CauseClientTLS && h.ServerName != "" && !h.terminated && p.plan.Certs != nil {
-			e.Err = p.plan.Certs.Refused(h.ServerName, e.Err)
-		}
-	}
-	if p.series.Load() != nil && p.member.Load() == nil {
-		p.moveTo(h.series(p), Moved(&r.Up), Moved(&r.Down)) // it may have got a route since, but no member
-	}
-	h.Watchers.ended(&e)
-	h.Accounting.record(p.series.Load(), &e)
 }
 
 // leadsBack reports whether a flow to a member would return to its listener.

@@ -16,6 +16,8 @@ import (
 type Flows struct {
 	engine  *relay.Engine
 	each    func(func(*upstream.Member, *relay.FlowInfo)) // calls it with each flow, and the member that it is at, or nil
+	flow    func(id uint64) (relay.FlowInfo, bool)
+	kill    func(id uint64, c relay.Cause) bool
 	running func() Config
 	ends    *schedule
 
@@ -47,7 +49,19 @@ func New(engine *relay.Engine, running func() Config) *Flows {
 	each := func(do func(*upstream.Member, *relay.FlowInfo)) {
 		hooks.EachFlow(engine, func(flow *relay.FlowInfo, p *hooks.State) { do(p.Member(), flow) })
 	}
-	return &Flows{engine: engine, each: each, running: running, wake: make(chan struct{}, 1), joined: make(chan *upstream.Group), closed: make(chan struct{}), ends: newSchedule(func(d deadline) { engine.Kill(d.id, d.end.Cause) })}
+	f := &Flows{engine: engine, each: each, flow: engine.Flow, kill: engine.Kill, running: running, wake: make(chan struct{}, 1), joined: make(chan *upstream.Group), closed: make(chan struct{})}
+	f.ends = newSchedule(f.end)
+	return f
+}
+
+// end ends a flow that is due, unless it was chosen because it had moved no data, and has moved some since.
+func (f *Flows) end(d deadline) {
+	if d.idle > 0 {
+		if flow, ok := f.flow(d.id); !ok || flow.Idle < d.idle {
+			return
+		}
+	}
+	f.kill(d.id, d.end.Cause)
 }
 
 // EndMemberFlows ends the flows of a member that an operator has disabled.

@@ -91,7 +91,7 @@ func (f *Flows) rebalance(b *balance) bool {
 	b.due -= float64(len(ends))
 	now := time.Now()
 	for i, id := range ends {
-		f.ends.add(deadline{at: now.Add(rebalanceEvery * time.Duration(i) / time.Duration(len(ends))), id: id, end: rebalanced})
+		f.ends.add(deadline{at: now.Add(rebalanceEvery * time.Duration(i) / time.Duration(len(ends))), id: id, end: rebalanced, idle: s.Said.Idle})
 	}
 	return true
 }

@@ -1,6 +1,7 @@
 package liveflows
 
 import (
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -42,22 +43,32 @@ func (c *clients) come(idle time.Duration) {
 	c.flows[c.last] = &client{id: c.last, member: m, lease: l, start: time.Now().Add(-idle), moved: time.Now().Add(-idle)}
 }
 
-func (c *clients) end(d deadline) {
+func (c *clients) kill(id uint64, cause relay.Cause) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	flow := c.flows[d.id]
+	flow := c.flows[id]
 	if flow == nil {
-		c.t.Errorf("flow %d ends twice", d.id)
-		return
+		c.t.Errorf("flow %d ends twice", id)
+		return false
 	}
-	if d.end.Cause != relay.CauseRebalanced {
-		c.t.Errorf("flow %d ends by %s", d.id, d.end.Cause)
+	if cause != relay.CauseRebalanced {
+		c.t.Errorf("flow %d ends by %s", id, cause)
 	}
 	flow.endedAt = time.Now()
 	c.ended = append(c.ended, *flow)
-	delete(c.flows, d.id)
+	delete(c.flows, id)
 	flow.lease.Release()
 	c.come(0)
+	return true
+}
+
+func (c *clients) flow(id uint64) (info relay.FlowInfo, ok bool) {
+	c.each(func(_ *upstream.Member, f *relay.FlowInfo) {
+		if f.ID == id {
+			info, ok = *f, true
+		}
+	})
+	return info, ok
 }
 
 func (c *clients) each(do func(*upstream.Member, *relay.FlowInfo)) {
@@ -66,6 +77,13 @@ func (c *clients) each(do func(*upstream.Member, *relay.FlowInfo)) {
 	for _, f := range c.flows {
 		do(f.member, &relay.FlowInfo{Record: relay.Record{ID: f.id, Start: f.start}, State: stats.StateRelaying, Idle: time.Since(f.moved)})
 	}
+}
+
+// ends returns the number of flows that have ended.
+func (c *clients) ends() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.ended)
 }
 
 // counts returns the number of flows of each member.
@@ -90,7 +108,8 @@ func spread(members ...string) *spec.Group {
 // begin makes a group with 300 flows, whose ends are followed until the test ends.
 func begin(t *testing.T, opt upstream.Options, cfg *spec.Group) (*clients, *upstream.Set) {
 	c := &clients{t: t, flows: map[uint64]*client{}}
-	f := &Flows{each: c.each, joined: make(chan *upstream.Group), closed: make(chan struct{}), ends: newSchedule(c.end)}
+	f := &Flows{each: c.each, joined: make(chan *upstream.Group), closed: make(chan struct{}), flow: c.flow, kill: c.kill}
+	f.ends = newSchedule(f.end)
 	opt.Joined = f.Rebalance
 	set := upstream.NewSet(opt)
 	set.Apply([]*spec.Group{cfg})
@@ -223,6 +242,61 @@ func TestRebalanceEnds(t *testing.T) {
 		synctest.Wait()
 		if s := other.Group("g").Surplus(); !s.Since.IsZero() {
 			t.Errorf("nobody joined: %+v", s)
+		}
+	})
+}
+
+// While a group panics, its members that are not healthy accept flows, but nobody's flows end for them; when they are healthy
+// again, they get their part.
+func TestRebalanceInPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		some := func(names ...string) []*spec.Group {
+			g := spread(names...)
+			g.Panic, g.Eject = 0.8, &spec.Eject{Failures: 1, For: 2 * time.Hour, Max: 2 * time.Hour, Share: 1}
+			return []*spec.Group{g}
+		}
+		c, set := begin(t, upstream.Options{}, some("a", "b")[0])
+		set.Apply(some("a", "b", "c", "d"))
+		for failed := map[string]bool{}; len(failed) < 2; {
+			l := new(upstream.Lease)
+			m, _ := c.g.Pick(l, upstream.Client{})
+			if m.Name() == "c" || m.Name() == "d" {
+				failed[m.Name()] = true
+				l.Connected(errors.New("refused"), 0)
+			}
+			defer l.Release()
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := c.ends(); n != 0 {
+			t.Errorf("%d flows ended for members that are ejected: %v", n, c.counts())
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if n := c.counts(); n["c"] < 80 || n["d"] < 80 {
+			t.Errorf("members that are back have too few flows: %v", n)
+		}
+	})
+}
+
+// A flow that has moved data since it was chosen does not end.
+func TestRebalanceOfBusyFlows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := spread("a", "b", "c")
+		cfg.Rebalance.Idle = 10 * time.Second
+		c, set := begin(t, upstream.Options{}, spread("a", "b"))
+		set.Apply([]*spec.Group{cfg})
+		time.Sleep(rebalanceEvery + time.Nanosecond) // a round has chosen some
+		c.mu.Lock()
+		for _, f := range c.flows {
+			f.moved = time.Now()
+		}
+		c.mu.Unlock()
+		ended := c.ends()
+		time.Sleep(rebalanceEvery)
+		synctest.Wait()
+		if n := c.ends() - ended; n != 0 {
+			t.Errorf("%d flows ended that had just moved data", n)
 		}
 	})
 }

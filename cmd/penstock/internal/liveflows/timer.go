@@ -26,6 +26,7 @@ type deadline struct {
 	id     uint64
 	end    *upstream.End
 	member *upstream.Member // that has the end; nil: the end holds for ever
+	idle   time.Duration    // only if it has moved no data for this long
 }
 
 // An occasion identifies a deadline.

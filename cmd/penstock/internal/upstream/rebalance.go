@@ -36,7 +36,7 @@ func (g *Group) Surplus() (s Surplus) {
 	weights := 0
 	weight := func(m *Member) int { return m.weight() * m.slowStartStep(now) }
 	for _, m := range g.members {
-		if m.acceptsFlows.Load() && !m.backup {
+		if m.counted.class >= degraded && !m.backup { // others accept flows only because their group panics
 			compared = append(compared, m)
 		}
 	}

@@ -61,6 +61,8 @@ func (g *Group) settle(m *Member, was bool, now time.Time, why string) {
 			m.slowStartSince = now
 		}
 		g.join(now)
+	} else if state >= Checking && m.state < Checking && g.hadMembers { // it accepted flows, because its group panicked
+		g.join(now)
 	}
 	if state == Up && m.slowStartStep(now) < slowStartSteps {
 		state = SlowStart

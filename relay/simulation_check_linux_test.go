@@ -44,6 +44,7 @@ func (s *simulation) look() {
 		f.unexplained = ""
 	}
 	s.lookAtGauges()
+	s.lookAtOptions()
 	s.lookAtDrain()
 }
 

@@ -58,6 +58,7 @@ type simulation struct {
 	kernel    *costKernel
 	drain     simDrain
 	over      simOverload
+	socket    int            // which of simSockets listeners have
 	peersDo   func()         // between two calls of the relay
 	damaged   bool           // a ledger was
 	spoiled   map[*byte]bool // the memory of such a ledger
@@ -87,6 +88,7 @@ type simSettings struct {
 	close        bool          // at the end, the engine is closed
 	early        bool          // a process may die, and calls fail, from its first call on, rather than when its engine is made
 	pipes        int           // the most; 0: 4
+	updates      int           // listeners have socket options that change, drawn with this; 0: they do not
 	builtins     int           // upstreams of flows are built in, drawn with this; 0: they are not
 	rates        int           // flows have bandwidths, drawn with this; 0: they do not
 	busy         int           // peers do something between two calls of the relay, drawn with this; 0: they do not
@@ -271,6 +273,9 @@ func (s *simulation) start() {
 		keep.After = simAfter
 	}
 	s.processes++
+	if s.updates > 0 {
+		s.socket = (s.updates + s.processes) % len(simSockets)
+	}
 	s.process.Limit, s.scarce = s.files, s.scarce || s.files > 0
 	loops := max(1, s.loops)
 	if s.changes && s.processes%2 == 0 {
@@ -304,10 +309,7 @@ func (s *simulation) start() {
 		s.keeper.fails = 0 // sockets of listeners are new, and their holder is asked again by the clock
 	}
 	for _, at := range s.at {
-		cfg := ListenConfig{
-			Hooks:    Hooks{Admit: s.admit, Sniff: s.sniff, Upstream: s.choose, Connected: s.connected, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
-			Timeouts: s.timeouts(),
-		}
+		cfg := s.listenConfig()
 		_, err = e.Listen(at, cfg)
 		if errors.Is(err, sys.EADDRINUSE) && s.drain.ever { // a process has died that closed its listener, and the holder has that for a moment
 			s.keeper.closeDropped()

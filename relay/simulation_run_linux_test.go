@@ -67,16 +67,17 @@ const (
 	simSteer
 	simTrim
 	simShed
+	simUpdate
 	simKinds
 )
 
-var simNames = [simKinds]string{"turn", "connect", "accept", "send", "read", "end", "close", "reset", "deliver", "sleep", "die", "dieTwice", "kill", "upgrade", "fault", "heal", "holderFails", "settle", "answer", "resume", "drain", "drainEnds", "bulk", "urgent", "pour", "damage", "steer", "trim", "shed"}
+var simNames = [simKinds]string{"turn", "connect", "accept", "send", "read", "end", "close", "reset", "deliver", "sleep", "die", "dieTwice", "kill", "upgrade", "fault", "heal", "holderFails", "settle", "answer", "resume", "drain", "drainEnds", "bulk", "urgent", "pour", "damage", "steer", "trim", "shed", "update"}
 
 // simWeights say how often a step is drawn.
 var simWeights = [simKinds]int{
 	simTurn: 30, simConnect: 5, simAccept: 8, simSend: 18, simRead: 14, simEnd: 3, simClose: 1, simReset: 1, simDeliver: 12, simSleep: 4,
 	simDie: 6, simDieTwice: 1, simKill: 1, simUpgrade: 1, simFault: 4, simHeal: 4, simHolderFails: 1, simSettle: 1, simAnswer: 6, simResume: 3, simDrainBegins: 2, simDrainEnds: 2, simBulk: 8, simUrgent: 3, simPour: 2, simDamage: 1,
-	simSteer: 4, simTrim: 1, simShed: 3,
+	simSteer: 4, simTrim: 1, simShed: 3, simUpdate: 2,
 }
 
 func (x simStep) String() string { return fmt.Sprintf("{%s %d %d}", simNames[x.kind], x.a, x.b) }
@@ -109,7 +110,7 @@ func drawSchedule(seed uint64) simSchedule {
 		if (kind == simDrainBegins || kind == simDrainEnds) && !drains {
 			kind = simTurn
 		}
-		if kind == simDamage && !damages || kind >= simSteer && !overload {
+		if kind == simDamage && !damages || kind >= simSteer && kind <= simShed && !overload {
 			kind = simTurn
 		}
 		x.steps = append(x.steps, simStep{kind, r.IntN(1 << 10), r.IntN(1 << 10)})
@@ -129,6 +130,9 @@ func drawSchedule(seed uint64) simSchedule {
 	x.early = r.IntN(2) == 0
 	if r.IntN(6) == 0 {
 		x.builtins = 1 + r.IntN(1<<10)
+	}
+	if r.IntN(6) == 0 {
+		x.updates = 1 + r.IntN(1<<10)
 	}
 	if r.IntN(4) == 0 {
 		x.pipes = 1 + r.IntN(2)
@@ -220,6 +224,8 @@ func (s *simulation) does(x simStep) bool {
 		return s.damage(x.a)
 	case simSteer:
 		return s.steer(x.a, x.b, s.call)
+	case simUpdate:
+		return s.update(x.a)
 	case simTrim:
 		s.trims(s.call)
 	case simShed:
@@ -431,7 +437,7 @@ func numberOption[T ~int | ~int64 | ~uint8](name string, v *T) simOption {
 }
 
 func (x *simSettings) options() []simOption {
-	return []simOption{flagOption("slowConnects", &x.slowConnects), numberOption("backlog", &x.backlog), numberOption("files", &x.files), numberOption("pipes", &x.pipes), numberOption("builtins", &x.builtins), numberOption("loops", &x.loops), flagOption("changes", &x.changes), flagOption("limits", &x.limits), flagOption("early", &x.early),
+	return []simOption{flagOption("slowConnects", &x.slowConnects), numberOption("backlog", &x.backlog), numberOption("files", &x.files), numberOption("pipes", &x.pipes), numberOption("builtins", &x.builtins), numberOption("updates", &x.updates), numberOption("loops", &x.loops), flagOption("changes", &x.changes), flagOption("limits", &x.limits), flagOption("early", &x.early),
 		flagOption("close", &x.close), numberOption("busy", &x.busy), numberOption("rates", &x.rates)}
 }
 

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
+
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/otlp"
@@ -51,12 +53,14 @@ func (d *daemon) exportMetrics() {
 		now := time.Now()
 		if f.OTLP != e.cfg {
 			e.client.Close()
-			e = &exporter{cfg: f.OTLP, client: otlp.New(f.OTLP)}
+			e = &exporter{cfg: f.OTLP, client: otlp.New(f.OTLP), failing: e.failing}
 		}
 		if e.cfg.To == "" || e.cfg.Every == 0 || now.Before(e.next) || d.handingOver.Load() {
 			continue
 		}
-		e.next = now.Add(e.cfg.Every)
+		if e.next = e.next.Add(e.cfg.Every); !e.next.After(now) {
+			e.next = now.Add(e.cfg.Every)
+		}
 		err := e.export(ctx, gatherer, d.started, worker, now)
 		if ctx.Err() == nil {
 			d.tellExport(e, err)
@@ -64,19 +68,32 @@ func (d *daemon) exportMetrics() {
 	}
 }
 
-// export sends all metrics once. A collector that asks to be left alone is left alone.
+// leastExport is how long sending all metrics may take at least; if they are sent less often, it may take until the next time.
+const leastExport = 10 * time.Second
+
+// export sends all metrics once. A collector that cannot be reached, or asks to be left alone, is left alone: the next time has all that
+// this one has.
 func (e *exporter) export(ctx context.Context, g *admin.Gatherer, service, worker, now time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, max(e.cfg.Every, leastExport))
+	defer cancel()
 	ofService, ofProcess, err := g.Gather()
 	s := otlp.Source{Version: version(), Instance: e.cfg.Instance}
-	for _, r := range append(s.Metrics(ofService, service, now), s.Metrics(ofProcess, worker, now)...) {
-		failed := e.client.Metrics(ctx, r)
-		err = errors.Join(err, failed)
-		var again *otlp.RetryError
-		if errors.As(failed, &again) { // the next time has all that this one has
-			if later := now.Add(again.After); later.After(e.next) {
-				e.next = later
+	for _, part := range []struct {
+		families []*dto.MetricFamily
+		since    time.Time
+	}{{ofService, service}, {ofProcess, worker}} {
+		for r := range s.Metrics(part.families, part.since, now) {
+			failed := e.client.Metrics(ctx, r)
+			if err == nil {
+				err = failed
 			}
-			break
+			var again *otlp.RetryError
+			if errors.As(failed, &again) {
+				if later := now.Add(again.After); later.After(e.next) {
+					e.next = later
+				}
+				return err
+			}
 		}
 	}
 	return err

@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"iter"
 	"math"
 	"os"
 	"strings"
@@ -61,47 +62,50 @@ func (s Source) Logs(list []*logs.LogRecord) *collectorlogs.ExportLogsServiceReq
 	}}}
 }
 
-// Metrics returns the requests with metrics as they are now, each with at most MaxPoints. Counters count since start.
-// Names, labels and units are those of Prometheus; families must not change until the requests have been sent.
-func (s Source) Metrics(families []*dto.MetricFamily, start, now time.Time) (list []*collectormetrics.ExportMetricsServiceRequest) {
-	b := requests{source: s, start: nanoseconds(start), now: nanoseconds(now)}
-	for _, f := range families {
-		b.family(f)
+// Metrics yields the requests with metrics as they are now, one after the other, each with at most MaxPoints. Counters count since
+// start. Names, labels and units are those of Prometheus; families must not change meanwhile.
+func (s Source) Metrics(families []*dto.MetricFamily, start, now time.Time) iter.Seq[*collectormetrics.ExportMetricsServiceRequest] {
+	return func(yield func(*collectormetrics.ExportMetricsServiceRequest) bool) {
+		b := builder{source: s, start: nanoseconds(start), now: nanoseconds(now)}
+		for _, f := range families {
+			for rest := f.GetMetric(); len(rest) > 0; {
+				n := min(len(rest), MaxPoints-b.points)
+				if m := b.metric(f, rest[:n]); m != nil {
+					b.metrics, b.points = append(b.metrics, m), b.points+n
+				}
+				if rest = rest[n:]; b.points == MaxPoints && !yield(b.request()) {
+					return
+				}
+			}
+		}
+		if b.points > 0 {
+			yield(b.request())
+		}
 	}
-	return b.list
 }
 
-// requests builds them.
-type requests struct {
+// builder builds the next request.
+type builder struct {
 	source     Source
 	start, now uint64 // of all data points
-	list       []*collectormetrics.ExportMetricsServiceRequest
-	points     int // of the last one
+	metrics    []*metrics.Metric
+	points     int // of metrics
 }
 
 func nanoseconds(t time.Time) uint64 { return uint64(max(t.UnixNano(), 0)) }
 
-func (b *requests) family(f *dto.MetricFamily) {
-	for rest := f.GetMetric(); len(rest) > 0; {
-		if len(b.list) == 0 || b.points >= MaxPoints {
-			b.points = 0
-			b.list = append(b.list, &collectormetrics.ExportMetricsServiceRequest{ResourceMetrics: []*metrics.ResourceMetrics{{
-				Resource:     b.source.resource(),
-				ScopeMetrics: []*metrics.ScopeMetrics{{Scope: &common.InstrumentationScope{Name: scope, Version: b.source.Version}}},
-			}}})
-		}
-		n := min(len(rest), MaxPoints-b.points)
-		if m := b.metric(f, rest[:n]); m != nil {
-			to := b.list[len(b.list)-1].ResourceMetrics[0].ScopeMetrics[0]
-			to.Metrics = append(to.Metrics, m)
-			b.points += n
-		}
-		rest = rest[n:]
-	}
+// request returns the request, and begins the one after it.
+func (b *builder) request() *collectormetrics.ExportMetricsServiceRequest {
+	list := b.metrics
+	b.metrics, b.points = nil, 0
+	return &collectormetrics.ExportMetricsServiceRequest{ResourceMetrics: []*metrics.ResourceMetrics{{
+		Resource:     b.source.resource(),
+		ScopeMetrics: []*metrics.ScopeMetrics{{Scope: &common.InstrumentationScope{Name: scope, Version: b.source.Version}, Metrics: list}},
+	}}}
 }
 
 // metric returns some series of a family; nil: they are of a kind that nothing here has.
-func (b *requests) metric(f *dto.MetricFamily, series []*dto.Metric) *metrics.Metric {
+func (b *builder) metric(f *dto.MetricFamily, series []*dto.Metric) *metrics.Metric {
 	m := &metrics.Metric{Name: f.GetName(), Description: f.GetHelp()}
 	switch f.GetType() {
 	case dto.MetricType_COUNTER:
@@ -141,14 +145,14 @@ func attributes(s *dto.Metric) (list []*common.KeyValue) {
 	return list
 }
 
-func (b *requests) number(s *dto.Metric, value float64, start uint64) *metrics.NumberDataPoint {
+func (b *builder) number(s *dto.Metric, value float64, start uint64) *metrics.NumberDataPoint {
 	p := &metrics.NumberDataPoint{Attributes: attributes(s), StartTimeUnixNano: start, TimeUnixNano: b.now}
 	p.Value = &metrics.NumberDataPoint_AsDouble{AsDouble: value}
 	return p
 }
 
 // histogram returns a data point. Prometheus' buckets have what those below them have, too; these do not.
-func (b *requests) histogram(s *dto.Metric) *metrics.HistogramDataPoint {
+func (b *builder) histogram(s *dto.Metric) *metrics.HistogramDataPoint {
 	h := s.GetHistogram()
 	sum := h.GetSampleSum()
 	p := &metrics.HistogramDataPoint{Attributes: attributes(s), StartTimeUnixNano: b.start, TimeUnixNano: b.now, Count: h.GetSampleCount(), Sum: &sum}
@@ -168,7 +172,7 @@ func (b *requests) histogram(s *dto.Metric) *metrics.HistogramDataPoint {
 	return p
 }
 
-func (b *requests) summary(s *dto.Metric) *metrics.SummaryDataPoint {
+func (b *builder) summary(s *dto.Metric) *metrics.SummaryDataPoint {
 	from := s.GetSummary()
 	p := &metrics.SummaryDataPoint{Attributes: attributes(s), StartTimeUnixNano: b.start, TimeUnixNano: b.now, Count: from.GetSampleCount(), Sum: from.GetSampleSum()}
 	for _, q := range from.GetQuantile() {

@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"slices"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -28,13 +29,13 @@ func bucket(bound float64, n uint64) *dto.Bucket {
 // Counters, gauges, histograms and summaries become what they are in OTLP, with the times since which they count.
 func TestMetrics(t *testing.T) {
 	start, now := time.Unix(100, 0), time.Unix(160, 5)
-	list := Source{Version: "v1", Instance: "relay-1"}.Metrics([]*dto.MetricFamily{
+	list := slices.Collect(Source{Version: "v1", Instance: "relay-1"}.Metrics([]*dto.MetricFamily{
 		family("c_total", dto.MetricType_COUNTER, &dto.Metric{Label: labels("listener", "web"), Counter: &dto.Counter{Value: proto.Float64(7)}}),
 		family("g", dto.MetricType_GAUGE, &dto.Metric{Label: labels("member", "a\xffb"), Gauge: &dto.Gauge{Value: proto.Float64(2.5)}}),
 		family("h", dto.MetricType_HISTOGRAM, &dto.Metric{Histogram: &dto.Histogram{SampleSum: proto.Float64(9), SampleCount: proto.Uint64(6), Bucket: []*dto.Bucket{bucket(1, 2), bucket(2, 5)}}}),
 		family("s", dto.MetricType_SUMMARY, &dto.Metric{Summary: &dto.Summary{SampleSum: proto.Float64(3), SampleCount: proto.Uint64(2), Quantile: []*dto.Quantile{{Quantile: proto.Float64(0.5), Value: proto.Float64(1)}}}}),
 		family("empty", dto.MetricType_COUNTER),
-	}, start, now)
+	}, start, now))
 	if len(list) != 1 {
 		t.Fatalf("%d requests", len(list))
 	}
@@ -76,7 +77,7 @@ func TestManyMetrics(t *testing.T) {
 	for i := range 2*MaxPoints + 7 {
 		series = append(series, &dto.Metric{Counter: &dto.Counter{Value: proto.Float64(float64(i))}})
 	}
-	list := Source{}.Metrics([]*dto.MetricFamily{family("a_total", dto.MetricType_COUNTER, series[:5]...), family("b_total", dto.MetricType_COUNTER, series[5:]...)}, time.Unix(0, 0), time.Unix(1, 0))
+	list := slices.Collect(Source{}.Metrics([]*dto.MetricFamily{family("a_total", dto.MetricType_COUNTER, series[:5]...), family("b_total", dto.MetricType_COUNTER, series[5:]...)}, time.Unix(0, 0), time.Unix(1, 0)))
 	next := 0.0
 	for i, r := range list {
 		n := 0

@@ -92,6 +92,7 @@ type name struct {
 	place   *list.Element // in good or bad; nil: it is being looked up for the first time
 	kept    *list.List    // good or bad
 	pending bool          // it is looked up, or queued for that
+	queued  *list.Element // in queue; nil: it is not
 	source  netip.Prefix  // for which it is
 	waits   list.List     // of *Wait
 }
@@ -149,10 +150,13 @@ func (c *Cache) Counts() Counts {
 }
 
 // Ask returns the answer for a name that Normalize has returned, if it is known. If not, the name is looked up for the source, unless it
-// is already, and w waits until resume is told, or Leave is called. With a nil w nobody waits.
+// is already, and w waits until resume is told, or Leave is called. If w waits already, it goes on. With a nil w nobody waits.
 func (c *Cache) Ask(text string, source netip.Addr, w *Wait, resume Resumer) (Answer, Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if w != nil && w.name != nil {
+		return Answer{}, Pending
+	}
 	n := c.names[text]
 	if n != nil && n.answer != nil && time.Now().Before(n.expires) {
 		c.totals.hits.Add(1)
@@ -174,7 +178,7 @@ func (c *Cache) Ask(text string, source netip.Addr, w *Wait, resume Resumer) (An
 		if c.running < c.limits.Lookups {
 			c.begin(n)
 		} else {
-			c.queue.PushBack(n)
+			n.queued = c.queue.PushBack(n)
 		}
 	}
 	if w != nil {
@@ -198,14 +202,34 @@ func (c *Cache) Answer(w *Wait) (Answer, bool) {
 	return a, true
 }
 
-// Leave ends the wait of a flow, if it waits. The lookup goes on for others, and for the cache.
+// Leave ends the wait of a flow, if it waits. A lookup goes on for others, and for the cache. One that has not begun, and for which nobody
+// waits any more, never will: behind a resolver that is slower than names come, all lookups would be of names whose flows have given up.
 func (c *Cache) Leave(w *Wait) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w.name != nil {
-		w.name.waits.Remove(w.place)
-		w.name, w.place, w.resume = nil, nil, nil
-		c.flows--
+	n := w.name
+	if n == nil {
+		return
+	}
+	n.waits.Remove(w.place)
+	w.name, w.place, w.resume = nil, nil, nil
+	c.flows--
+	if n.queued == nil || n.waits.Len() > 0 {
+		return
+	}
+	c.queue.Remove(n.queued)
+	n.queued = nil
+	c.settled(n)
+	if n.place == nil {
+		delete(c.names, n.text)
+	}
+}
+
+// settled notes that a name is neither looked up nor queued any more. The caller holds the lock.
+func (c *Cache) settled(n *name) {
+	n.pending = false
+	if c.bySource[n.source]--; c.bySource[n.source] == 0 {
+		delete(c.bySource, n.source)
 	}
 }
 
@@ -235,10 +259,7 @@ func (c *Cache) begin(n *name) {
 func (c *Cache) end(n *name, addrs []netip.Addr, ttl time.Duration, err error) {
 	c.mu.Lock()
 	c.running--
-	n.pending = false
-	if c.bySource[n.source]--; c.bySource[n.source] == 0 {
-		delete(c.bySource, n.source)
-	}
+	c.settled(n)
 	if c.closed {
 		c.mu.Unlock()
 		return
@@ -273,8 +294,9 @@ func (c *Cache) end(n *name, addrs []netip.Addr, ttl time.Duration, err error) {
 		c.flows--
 	}
 	if next := c.queue.Front(); next != nil {
-		c.queue.Remove(next)
-		c.begin(next.Value.(*name))
+		n := c.queue.Remove(next).(*name)
+		n.queued = nil
+		c.begin(n)
 	}
 	c.mu.Unlock()
 	for _, r := range all {

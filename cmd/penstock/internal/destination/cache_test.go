@@ -198,6 +198,54 @@ func TestFloodOfOneSource(t *testing.T) {
 	})
 }
 
+// Behind a resolver that hangs, those that wait for a lookup are who still waits, not names whose flows have given up. Flows that ask again keep
+// their place.
+func TestQueuedNameIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := resolver{takes: func(string) time.Duration { return 5 * time.Second }, answers: func(string) ([]netip.Addr, time.Duration, error) {
+			return addrs("93.184.216.34"), time.Second, nil
+		}}
+		c := NewCache(r.lookup, Limits{Names: 9, Failures: 9, Lookups: 1, Queue: 3, PerSource: 5}, nil)
+		defer c.Close()
+		c.Ask("known.test", here, nil, nil)
+		time.Sleep(7 * time.Second)
+		synctest.Wait()
+		names := []string{"first.test", "one.test", "two.test", "known.test"} // the last one has an answer that holds no more
+		flows := make([]flow, 2*len(names))
+		for i := range flows {
+			if _, s := c.Ask(names[i%len(names)], here, &flows[i].Wait, &flows[i]); s != Pending {
+				t.Fatal(i, s)
+			}
+		}
+		if _, s := c.Ask("one.test", here, &flows[1].Wait, &flows[1]); s != Pending || c.Counts().Waits != int64(len(flows)) {
+			t.Errorf("asked again: %v, %+v", s, c.Counts())
+		}
+		var more flow
+		if _, s := c.Ask("more.test", here, &more.Wait, &more); s != Limited {
+			t.Errorf("the queue is full: %v", s)
+		}
+		for i := range flows {
+			if i != 5 { // the second one that waits for one.test
+				c.Leave(&flows[i].Wait)
+			}
+		}
+		if n, known, sources := c.sizes(); n.Lookups != 1 || n.Queued != 1 || n.Flows != 1 || known != 3 || sources != 1 {
+			t.Errorf("%+v, %d names, %d sources", n, known, sources)
+		}
+		if _, s := c.Ask("more.test", here, &more.Wait, &more); s != Pending {
+			t.Errorf("there is room: %v", s)
+		}
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if flows[5].resumed.Load() != 1 || more.resumed.Load() != 1 || r.asked["two.test"] != 0 || r.asked["known.test"] != 1 {
+			t.Errorf("resumed %d and %d times, asked %v", flows[5].resumed.Load(), more.resumed.Load(), r.asked)
+		}
+		if n, _, sources := c.sizes(); n.Lookups+n.Queued+n.Flows != 0 || sources != 0 {
+			t.Errorf("%+v, %d sources", n, sources)
+		}
+	})
+}
+
 // A flood from everywhere is bounded, too, in memory and in queries, and pushes no good name out.
 func TestFloodFromEverywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

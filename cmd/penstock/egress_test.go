@@ -1,8 +1,17 @@
 package main
 
 import (
+	"bytes"
+	"net"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/pires/go-proxyproto"
+
+	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // egressWorld is a network of its own, with a name server and two web servers, whose addresses are public ones there.
@@ -281,5 +290,97 @@ wait $daemon || true
 		if !strings.Contains(out, want) {
 			t.Errorf("it does not say %q", want)
 		}
+	}
+}
+
+// A flow of datagrams outlives its worker, and what its configuration said of its destination. When nobody is there any more, it ends, and the
+// worker goes on.
+func TestEgressWithoutDestination(t *testing.T) {
+	t.Parallel()
+	server, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	text := "listeners: {in: {listen: 'udp://127.0.0.1:0', proxy-protocol: {from: 127.0.0.1}, to: g}}\n"
+	k := runKeeper(t, "max-restart-delay: 100ms", text+"groups: {g: {destination: {by: original, networks: [127.0.0.0/8]}}}")
+	c := testnet.Dial(t, k.at("in"))
+	var b bytes.Buffer
+	if _, err := proxyproto.HeaderProxyFromAddrs(2, c.LocalAddr(), server.LocalAddr()).WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	b.WriteString("hello")
+	got := make([]byte, 1<<10)
+	hears := func() {
+		t.Helper()
+		c.Write(b.Bytes())
+		server.SetReadDeadline(time.Now().Add(patience))
+		if n, _, err := server.ReadFrom(got); err != nil || string(got[:n]) != "hello" {
+			t.Fatalf("%q, %v", got[:n], err)
+		}
+	}
+	hears()
+	k.holds(1)
+	k.write(t, text+"groups: {g: {members: ['udp://127.0.0.1:9']}}\nkeeper: {keep-after: 0, healthy-after: 0, max-restart-delay: 100ms}\n")
+	k.reload()
+	k.end(syscall.SIGKILL)
+	k.started(1)
+	hears()
+	server.Close()
+	testwait.Until(t, "the flow ends, as nobody is there", func() bool {
+		c.Write(b.Bytes())
+		s, err := k.admin.Status(k.ctx())
+		return err == nil && (s.Keeper.Last.Number > 1 || k.metric("penstock_flows_ended_total", `cause="upstream-refused"`) > 0)
+	})
+	if s, err := k.admin.Status(k.ctx()); err != nil || s.Keeper.Last.Number != 1 {
+		t.Errorf("the worker has died: %+v, %v", s.Keeper.Last, err)
+	}
+}
+
+// A reload removes the group of a flow that waits for its name: it goes where its listener leads now.
+func TestEgressWaitsThroughReload(t *testing.T) {
+	need(t, "unshare", "ip", "unbound", "nginx", "curl", "openssl", "bash")
+	t.Parallel()
+	out, err := runApart(t, egressWorld+`
+configure() {
+cat >/tmp/penstock.yaml <<END
+admin: {listen: unix:///tmp/admin.sock}
+keeper: {}
+listeners:
+  tls: {listen: "tcp://127.0.0.1:8443", to: $1}
+groups:
+$2
+END
+}
+configure egress '  egress: {destination: {port: 443, allow: ["*.debian.test", "*.slow.test"], timeout: 1m}}'
+penstock run -c /tmp/penstock.yaml >/tmp/log 2>&1 &
+daemon=$!
+api() { curl -s --unix-socket /tmp/admin.sock http://localhost/$1; }
+waits() { api metrics | grep -q '^penstock_name_flows 1'; }
+until_ok test -S /tmp/admin.sock
+works() { ask a.debian.test | grep -q first; }
+until_ok works
+for i in 1 2 3 4 5; do # a resolver that does not answer for ten seconds has failed
+	configure egress '  egress: {destination: {port: 443, allow: ["*.debian.test", "*.slow.test"], timeout: 1m}}'
+	penstock reload --admin unix:///tmp/admin.sock >/tmp/reload
+	kill -STOP $unbound
+	ask a$i.slow.test >/tmp/waited & waited=$!
+	until_ok waits
+	configure members '  members: {members: ["tcp://93.184.216.35:443"]}'
+	penstock reload --admin unix:///tmp/admin.sock >/tmp/reload
+	kill -CONT $unbound
+	wait $waited
+	grep -q nothing /tmp/waited || break
+done
+echo "routed again: $(cat /tmp/waited)"
+kill $daemon
+wait $daemon || true
+`)
+	t.Log(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out, "routed again: second: a") {
+		t.Error("it has gone where the configuration no longer leads")
 	}
 }

@@ -166,7 +166,7 @@ func (h *Hooks) reenter(f *relay.Flow, p *State, e *encodedFlow) error {
 			p.member.Store(w.group.Restore(&p.lease, e.Names.Member, e.member))
 		} else if to, err := spec.ParseUpstream(e.Names.Member); p.connected && err == nil {
 			own := *w
-			own.named = &namedHost{network: to.Kind, name: to.Host, port: to.Port}
+			own.named = &namedHost{network: to.Kind, name: to.Host, port: to.Port, known: true, tried: 1}
 			p.target.Store(&own)
 		}
 	}

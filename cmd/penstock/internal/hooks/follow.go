@@ -22,7 +22,7 @@ type namedHost struct {
 	name    string // by original: the address
 	port    uint16
 	addrs   []netip.Addr // still to be tried
-	known   bool         // addrs were looked up, and those that are refused left out
+	known   bool         // addrs were looked up, and those that are refused left out; of a flow of an earlier worker, none is left to be tried
 	tried   int
 	took    time.Duration // time spent on failed attempts
 	wait    destination.Wait
@@ -100,7 +100,6 @@ func (h *Hooks) lookUp(f *relay.Flow, n *namedHost) (destination.Answer, destina
 	if answer, ok := h.Names.Answer(&n.wait); ok {
 		return answer, destination.Known
 	}
-	h.Names.Leave(&n.wait)
 	return h.Names.Ask(n.name, clientAddr(f), &n.wait, f.Ref())
 }
 
@@ -236,9 +235,9 @@ var errNoName = map[string]error{
 }
 
 // outdated reports whether a reload has given the target's group a destination, another one, or none any more: the flow is then routed again,
-// unless it has begun to connect.
+// unless it has begun to connect. A group that was removed has none.
 func (w *Target) outdated() bool {
-	return w.To != nil && w.group.Config().Destination != w.To.Destination && !w.group.Removed()
+	return w.To != nil && w.group.Config().Destination != w.To.Destination
 }
 
 // host returns the host with which the certificate of the flow's upstream is compared.

@@ -447,6 +447,9 @@ func originate(c *certs.Client, client *clientTLS, host string, to *relay.Addr) 
 // attempted notes how an attempt to connect has ended.
 func (h *Hooks) attempted(p *State, took time.Duration, err error) {
 	p.lease.Connected(err, took)
+	if n := p.named(); n != nil && err != nil {
+		n.took += took
+	}
 	p.series.Load().Attempt(err)
 	p.connected = err == nil
 }

@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
@@ -20,11 +22,17 @@ type Hop struct {
 	Member   relay.Addr
 }
 
-// Listeners finds the daemon's own listener that a member's address leads to.
+// Listeners finds the daemon's own listener that a member's address leads to. Its methods are safe for concurrent use.
 type Listeners struct {
 	byAddr    map[relay.Addr][]ownListener // by address without the IP
-	hostAddrs map[netip.Addr]bool          // addresses of this host
+	addrsOf   func() map[netip.Addr]bool   // addresses of this host, which come and go: with VRRP, a name may lead to one that came later
+	mu        sync.Mutex
+	hostAddrs map[netip.Addr]bool // as of asked
+	asked     time.Time
 }
+
+// addrsHold is for how long an address of this host is not known: as long as a flow to it comes back again and again.
+const addrsHold = time.Second
 
 type ownListener struct {
 	listener string
@@ -34,7 +42,7 @@ type ownListener struct {
 // NewListeners indexes listeners by their addresses, as returned by at: one for each port.
 // Listeners without an address are left out.
 func NewListeners(listeners []*spec.Listener, at func(*spec.Listener) []relay.Addr) *Listeners {
-	d := &Listeners{byAddr: map[relay.Addr][]ownListener{}, hostAddrs: map[netip.Addr]bool{}}
+	d := &Listeners{byAddr: map[relay.Addr][]ownListener{}, addrsOf: hostAddrs}
 	for _, l := range listeners {
 		// Connections from this host to itself arrive on lo.
 		if l.Interface != "" && l.Interface != "lo" {
@@ -44,15 +52,34 @@ func NewListeners(listeners []*spec.Listener, at func(*spec.Listener) []relay.Ad
 			d.byAddr[withoutIP(a)] = append(d.byAddr[withoutIP(a)], ownListener{l.Name, spec.CanonicalAddr(a.AddrPort.Addr())})
 		}
 	}
+	return d
+}
+
+// hostAddrs returns the addresses of this host.
+func hostAddrs() map[netip.Addr]bool {
+	all := map[netip.Addr]bool{}
 	addrs, _ := net.InterfaceAddrs()
 	for _, a := range addrs {
 		if n, ok := a.(*net.IPNet); ok {
 			if ip, ok := netip.AddrFromSlice(n.IP); ok {
-				d.hostAddrs[spec.CanonicalAddr(ip)] = true
+				all[spec.CanonicalAddr(ip)] = true
 			}
 		}
 	}
-	return d
+	return all
+}
+
+// isHere reports whether connections from this host to an address arrive at it.
+func (d *Listeners) isHere(ip netip.Addr) bool {
+	if !ip.IsValid() || ip.IsLoopback() || ip.IsUnspecified() {
+		return true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now := time.Now(); d.hostAddrs == nil || now.Sub(d.asked) >= addrsHold {
+		d.hostAddrs, d.asked = d.addrsOf(), now
+	}
+	return d.hostAddrs[ip]
 }
 
 // withoutIP returns the address with its IP removed.
@@ -65,9 +92,8 @@ func withoutIP(a relay.Addr) relay.Addr {
 // does.
 func (d *Listeners) ListenerAt(to relay.Addr) string {
 	ip := spec.CanonicalAddr(to.AddrPort.Addr())
-	here := !ip.IsValid() || ip.IsLoopback() || ip.IsUnspecified() || d.hostAddrs[ip]
 	for _, o := range d.byAddr[withoutIP(to)] {
-		if o.ip == ip || here && (!o.ip.IsValid() || o.ip.IsUnspecified() || ip.IsUnspecified() && o.ip.IsLoopback()) {
+		if o.ip == ip || ip.IsUnspecified() && o.ip.IsLoopback() || (!o.ip.IsValid() || o.ip.IsUnspecified()) && d.isHere(ip) {
 			return o.listener
 		}
 	}

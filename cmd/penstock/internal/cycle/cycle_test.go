@@ -1,9 +1,13 @@
 package cycle
 
 import (
+	"net/netip"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay"
 )
 
 // Any port of a member's range may lead back to a listener. A listener on an interface other than
@@ -36,4 +40,40 @@ func TestCheckCycles(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
+}
+
+// Addresses of this host come and go, as those of VRRP do, without a reload. They are asked for once a second at most, and only where a listener
+// takes what comes to any of them.
+func TestHostAddressComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := func(text string) relay.Addr {
+			return relay.Addr{Network: relay.TCP, AddrPort: netip.MustParseAddrPort(text)}
+		}
+		all, one := &spec.Listener{Name: "all"}, &spec.Listener{Name: "one"}
+		d := NewListeners([]*spec.Listener{all, one}, func(l *spec.Listener) []relay.Addr {
+			if l == all {
+				return []relay.Addr{at("0.0.0.0:443")}
+			}
+			return []relay.Addr{at("192.0.2.1:80")}
+		})
+		asked, has := 0, map[netip.Addr]bool{netip.MustParseAddr("192.0.2.1"): true}
+		d.addrsOf = func() map[netip.Addr]bool { asked++; return has }
+		is := func(to, want string, times int) {
+			t.Helper()
+			if got := d.ListenerAt(at(to)); got != want || asked != times {
+				t.Errorf("%s is the address of %q, want %q; asked %d times, want %d", to, got, want, asked, times)
+			}
+		}
+		is("192.0.2.1:80", "one", 0)
+		is("192.0.2.7:80", "", 0)
+		is("127.0.0.1:443", "all", 0)
+		is("192.0.2.1:443", "all", 1)
+		is("192.0.2.7:443", "", 1)
+		has = map[netip.Addr]bool{netip.MustParseAddr("192.0.2.7"): true}
+		is("192.0.2.7:443", "", 1)
+		time.Sleep(addrsHold)
+		is("192.0.2.7:443", "all", 2)
+		is("192.0.2.1:443", "", 2)
+		is("192.0.2.7:80", "", 2)
+	})
 }

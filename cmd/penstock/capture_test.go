@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/pires/go-proxyproto"
+
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/internal/testwait"
 )
@@ -377,6 +379,56 @@ func TestCaptureFlow(t *testing.T) {
 	}
 	if out, err := exec.Command("capinfos", c.file).CombinedOutput(); err != nil || !strings.Contains(string(out), "flow "+id+" client") {
 		t.Errorf("capinfos: %v: %s", err, out)
+	}
+}
+
+// A proxy names the client of each datagram, and one socket of it has those of two. The file of one client has nothing of the other one.
+func TestCaptureShared(t *testing.T) {
+	need(t, "tshark")
+	t.Parallel()
+	for which, flows := range map[string][]string{"each": {"--source", "192.0.2.1"}, "first": {"--listener", "dns"}} {
+		t.Run(which, func(t *testing.T) {
+			member := udpMember(t)
+			k := runFile(t, `listeners: {dns: {listen: "udp://127.0.0.1:0", proxy-protocol: {from: 127.0.0.1, datagrams: {1}}, to: "udp://{0}"}}`, member, which)
+			c := k.capture(t, flows...)
+			proxy := k.to("dns")
+			defer proxy.Close()
+			ask := func(client string, owner uint64) {
+				t.Helper()
+				h := proxyproto.HeaderProxyFromAddrs(2, &net.UDPAddr{IP: net.ParseIP(client), Port: 4000}, &net.UDPAddr{IP: net.ParseIP("10.0.0.1"), Port: 53})
+				header, err := h.Format()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := proxy.Write(append(header, owned(owner, 500)...)); err != nil {
+					t.Fatal(err)
+				}
+				b := make([]byte, 1000)
+				if n, err := proxy.Read(b); err != nil || !bytes.Equal(b[:n], inverted(owned(owner, 500))) {
+					t.Fatalf("other bytes came back, %v", err)
+				}
+			}
+			ask("192.0.2.1", 1)
+			if which == "each" {
+				ask("192.0.2.2", 2)
+				ask("192.0.2.1", 1)
+			}
+			c.interrupt()
+			c.mustEnd()
+			got := payloads(t, c.file)
+			want := map[string]int{"each": 2, "first": 4}[which]
+			if len(got) != want {
+				t.Errorf("%d streams, want %d: %s", len(got), want, c.said)
+			}
+			for s, b := range got {
+				if bytes.Contains(b, owned(2, 500)) || bytes.Contains(b, inverted(owned(2, 500))) {
+					t.Errorf("%v has bytes of another client", s)
+				}
+				if !bytes.Contains(b, owned(1, 500)) && !bytes.Contains(b, inverted(owned(1, 500))) {
+					t.Errorf("%v has not the client's bytes", s)
+				}
+			}
+		})
 	}
 }
 

@@ -59,6 +59,7 @@ type CaptureFlow struct {
 	SNI           string    `json:"sni,omitempty"`
 	Client        Addr      `json:"client"`
 	Peer          Addr      `json:"peer"`              // the other end of the client's socket: a proxy or the client itself
+	Shared        bool      `json:"shared,omitempty"`  // by several clients is Peer, which a proxy names in each datagram: these are not this flow's alone
 	Local         Addr      `json:"local,omitzero"`    // absent if it is not known: of a flow that was never connected
 	Upstream      Addr      `json:"upstream,omitzero"` //
 	UpstreamLocal Addr      `json:"upstream_local,omitzero"`

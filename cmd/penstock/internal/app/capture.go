@@ -136,7 +136,7 @@ func (c *capturing) open(f *relay.FlowInfo) error {
 	}
 	if p, ok := f.Value.(*hooks.State); ok {
 		n := p.Names()
-		out.Listener, out.Route, out.Group, out.Member = n.Listener, n.Route, n.Group, n.Member
+		out.Listener, out.Route, out.Group, out.Member, out.Shared = n.Listener, n.Route, n.Group, n.Member, p.SharesPeer(f.Peer)
 		if h, _ := p.Hello(); h != nil {
 			out.SNI = h.ServerName
 		}
@@ -156,7 +156,7 @@ func (c *capturing) seen(s *hooks.Sighting) error {
 	}
 	out := api.CaptureFlow{
 		ID: s.ID, Kind: "stream", Listener: s.Listener, Route: s.Route, Group: s.Group, Member: s.Member, SNI: s.SNI,
-		Client: s.Client, Peer: s.Peer, Local: s.Local, Upstream: s.Upstream, UpstreamLocal: s.UpstreamLocal,
+		Client: s.Client, Peer: s.Peer, Shared: s.Shared, Local: s.Local, Upstream: s.Upstream, UpstreamLocal: s.UpstreamLocal,
 		ClientTLS: s.ClientTLS, UpstreamTLS: s.UpstreamTLS, Since: s.ConnectBegan,
 	}
 	if s.Datagrams {

@@ -65,6 +65,6 @@ func (h *Hooks) done(r *relay.Record) {
 	if p.series.Load() != nil && p.member.Load() == nil {
 		p.moveTo(h.series(p), Moved(&r.Up), Moved(&r.Down)) // it may have got a route since, but no member
 	}
-	h.Watchers.ended(&e)
+	h.Watchers.ended(&e, p)
 	h.Accounting.record(p.series.Load(), &e)
 }

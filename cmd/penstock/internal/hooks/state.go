@@ -134,6 +134,12 @@ func (n Names) key() account.Key {
 // Listener returns the configuration of the listener under which the flow was accepted.
 func (p *State) Listener() *spec.Listener { return p.plan.Spec }
 
+// SharesPeer reports whether other clients share the peer of a flow: a proxy that names the client of each datagram.
+func (p *State) SharesPeer(peer relay.Addr) bool {
+	l := p.plan.Spec
+	return l.Datagrams && !l.ProxyFirst && len(l.ProxyFrom) > 0 && p.plan.Gate.ExpectsProxy(peer.AddrPort.Addr().Unmap())
+}
+
 // Target returns what was made of the flow's route; nil: it has none yet.
 func (p *State) Target() *Target { return p.target.Load() }
 

@@ -19,6 +19,7 @@ type Sighting struct {
 	Datagrams                  bool
 	SNI                        string
 	Client, Peer               relay.Addr
+	Shared                     bool       // Peer is, by several clients
 	Local                      relay.Addr // zero if nobody had asked for it before the flow ended
 	Upstream, UpstreamLocal    relay.Addr
 	ClientTLS, UpstreamTLS     bool // ends, or begins, at this relay
@@ -94,19 +95,19 @@ func (w *Watchers) connected(f *relay.Flow, p *State, took time.Duration, tls bo
 	w.tell(f.ID(), p.plan.Spec.Name, clientAddr(f), func() Sighting {
 		return Sighting{
 			ID: f.ID(), Names: p.Names(), Datagrams: p.plan.Spec.Datagrams, SNI: p.clientTLS().ServerName,
-			Client: f.Client(), Peer: f.Peer(), Local: f.Local(), Upstream: *f.Upstream(), UpstreamLocal: f.UpstreamLocal(),
+			Client: f.Client(), Peer: f.Peer(), Shared: p.SharesPeer(f.Peer()), Local: f.Local(), Upstream: *f.Upstream(), UpstreamLocal: f.UpstreamLocal(),
 			ClientTLS: p.terminated(), UpstreamTLS: tls, ConnectBegan: time.Now().Add(-took),
 		}
 	})
 }
 
 // ended tells of a flow that has ended.
-func (w *Watchers) ended(e *account.Entry) {
+func (w *Watchers) ended(e *account.Entry, p *State) {
 	w.tell(e.ID, e.ListenerName, e.Client.AddrPort.Addr(), func() Sighting {
 		now := time.Now()
 		return Sighting{
 			ID: e.ID, Names: Names{e.ListenerName, e.Route, e.Group, e.Member}, Datagrams: e.Datagrams, SNI: e.SNI,
-			Client: e.Client, Peer: e.Peer, Local: e.Local, Upstream: e.Upstream, ClientTLS: e.ClientTLS != nil, UpstreamTLS: e.UpstreamTLS != nil,
+			Client: e.Client, Peer: e.Peer, Shared: p.SharesPeer(e.Peer), Local: e.Local, Upstream: e.Upstream, ClientTLS: e.ClientTLS != nil, UpstreamTLS: e.UpstreamTLS != nil,
 			Began: now.Add(-e.Duration), Ended: now, Cause: e.Cause, Reason: e.Reason, Err: e.Err,
 		}
 	})

@@ -39,7 +39,9 @@ type Capture struct {
 	w      *writer
 	flows  map[uint64]*flow
 	at     map[Conn]*side
-	sides  []*side // in the order in which they were told
+	sides  []*side         // in the order in which they were told
+	fresh  []*side         // those that Uncovered has not looked at
+	over   map[uint64]bool // open flows beyond MaxFlows
 	queue  []Packet
 	queued int // bytes
 
@@ -55,13 +57,16 @@ type flow struct {
 	member *side // the present one
 }
 
-// side is one of the two connections of a flow.
+// side is one of the connections of a flow: that with its client, or one with a member.
 type side struct {
 	*flow
 	conn   Conn
 	client bool
-	since  time.Time // of a member: when the connection was begun
-	before *side     // that had the same addresses
+	told   api.CaptureFlow // of a member: what was told with it; the flow may have gone on to another one since
+	until  time.Time       // of a member: when the flow went on; zero: it has not, or nobody knows
+	before *side           // that had the same addresses
+	syn    bool            // of a member: the connection's SYN was seen, which has the number seq
+	seq    uint32
 
 	on                uint32 // the interface of the file
 	begun, toldEnd    bool
@@ -72,7 +77,7 @@ type side struct {
 
 // New returns a capture that writes to w.
 func New(w io.Writer, cfg Config) *Capture {
-	return &Capture{cfg: cfg, w: newWriter(w, cfg.Snap, cfg.Program, cfg.About), flows: map[uint64]*flow{}, at: map[Conn]*side{}}
+	return &Capture{cfg: cfg, w: newWriter(w, cfg.Snap, cfg.Program, cfg.About), flows: map[uint64]*flow{}, at: map[Conn]*side{}, over: map[uint64]bool{}}
 }
 
 // Flows returns how many flows were told.
@@ -109,12 +114,12 @@ func (c *Capture) Tell(told *api.CaptureFlow) {
 	f := c.flows[told.ID]
 	if f == nil {
 		if len(c.flows) >= c.cfg.MaxFlows {
-			c.Skipped++
+			c.skip(told)
 			return
 		}
 		f = &flow{CaptureFlow: *told}
 		c.flows[told.ID] = f
-		if conn, ok := connOf(told.Local, told.Peer); ok {
+		if conn, ok := connOf(told.Local, told.Peer); ok && !told.Shared {
 			c.add(&side{flow: f, conn: conn, client: true})
 		}
 	}
@@ -125,8 +130,22 @@ func (c *Capture) Tell(told *api.CaptureFlow) {
 	}
 	conn, ok := connOf(told.UpstreamLocal, told.Upstream)
 	if ok && conn.Local.IsValid() && (f.member == nil || f.member.conn != conn) {
-		f.member = &side{flow: f, conn: conn, since: told.Since}
+		if before := f.member; before != nil && conn.Protocol == TCP && told.Since.After(before.told.Since) { // of datagrams it is the flow's begin
+			before.until = told.Since
+		}
+		f.member = &side{flow: f, conn: conn, told: *told}
 		c.add(f.member)
+	}
+}
+
+// skip counts a flow beyond MaxFlows, which may be told several times.
+func (c *Capture) skip(told *api.CaptureFlow) {
+	if !c.over[told.ID] {
+		c.Skipped++
+		c.over[told.ID] = true
+	}
+	if !told.Ended.IsZero() {
+		delete(c.over, told.ID) // nothing is told of it any more
 	}
 }
 
@@ -137,6 +156,15 @@ func (c *Capture) add(s *side) {
 	}
 	c.at[s.conn] = s
 	c.sides = append(c.sides, s)
+	c.fresh = append(c.fresh, s)
+}
+
+// ended returns when a side has ended; zero: it has not.
+func (s *side) ended() time.Time {
+	if !s.until.IsZero() {
+		return s.until
+	}
+	return s.Ended
 }
 
 // connOf returns the connection between two addresses; false: no packet is of it.
@@ -163,9 +191,11 @@ func (c *Capture) Terms() (terms []Term) {
 	return terms
 }
 
-// Uncovered returns the filter for what was told and the given terms do not take.
+// Uncovered returns the filter for what was told since the last call and the given terms do not take.
 func (c *Capture) Uncovered(terms []Term) (more []Term) {
-	for _, s := range c.sides {
+	fresh := c.fresh
+	c.fresh = nil
+	for _, s := range fresh {
 		if s.conn.Local.IsValid() && !covers(terms, s.conn.Local, s.conn.Remote) {
 			more = append(more, Term{At(s.conn.Local), At(s.conn.Remote)})
 		}
@@ -178,7 +208,7 @@ func (c *Capture) Take(p *Packet) {
 	q := *p
 	q.Data = append([]byte(nil), p.Data[:min(len(p.Data), c.cfg.Snap)]...)
 	c.queue = append(c.queue, q)
-	c.queued += len(q.Data)
+	c.queued += q.size()
 	for c.queued > maxQueued {
 		if !c.next() {
 			c.Overflow++
@@ -212,7 +242,7 @@ func (c *Capture) Close(now time.Time, dropped int64) error {
 func (c *Capture) next() bool {
 	p := &c.queue[0]
 	known := c.look(p)
-	c.queued -= len(p.Data)
+	c.queued -= p.size()
 	*p = Packet{}
 	c.queue = c.queue[1:]
 	return known
@@ -227,16 +257,17 @@ func (c *Capture) look(p *Packet) bool {
 	if s == nil {
 		return false
 	}
-	if b := s.before; b != nil && !b.Ended.IsZero() && p.At.Before(b.Ended) {
+	if b := s.before; b != nil && p.At.Before(b.ended()) {
 		s = b
 	}
+	begins := h.flags&(flagSYN|flagACK) == flagSYN
+	end := s.ended()
 	switch {
-	case !s.client && p.At.Before(s.since.Add(-sinceSlack)):
+	case !s.client && p.At.Before(s.told.Since.Add(-sinceSlack)):
 		return false // of another flow, whose connection had the same addresses
-	case s.Ended.IsZero() || !p.At.After(s.Ended):
-	case h.protocol == UDP:
+	case !end.IsZero() && p.At.After(end) && h.protocol == UDP:
 		return false
-	case h.flags&(flagSYN|flagACK) == flagSYN: // the addresses have a new connection
+	case begins && (!end.IsZero() && p.At.After(end) || s.others(p, &h, direction)): // the addresses have a new connection
 		if c.at[s.conn] == s {
 			delete(c.at, s.conn)
 		}
@@ -253,6 +284,18 @@ func (c *Capture) look(p *Packet) bool {
 	s.received++
 	c.write(s, p, &h, direction)
 	return true
+}
+
+// others reports whether a SYN is of another connection of this host, with which the addresses of this one are used again. The end of
+// a flow may not have been told: its worker is gone, or too many were to be told at once.
+func (s *side) others(p *Packet, h *header, direction byte) bool {
+	if s.client || direction != outbound {
+		return false
+	}
+	if !s.syn && (s.received == 0 || p.At.Sub(s.told.Since) < Slack) {
+		s.syn, s.seq = true, h.seq
+	}
+	return !s.syn || h.seq != s.seq // the same number: it is sent again
 }
 
 // find finds the side of a packet, and its direction there.
@@ -311,20 +354,24 @@ func (s *side) between() string {
 	if s.client {
 		return fmt.Sprintf("from %s to listener %s", s.Peer, s.Listener)
 	}
-	return fmt.Sprintf("from %s to %s", s.conn.Local, s.memberAt())
+	return fmt.Sprintf("from %s to %s", s.conn.Local, memberAt(&s.told))
 }
 
 // memberAt says which member a flow has, and where that is. A group of one upstream, and its member, have the upstream's URL as names.
-func (s *side) memberAt() string {
-	if at := s.Upstream.String(); s.Member != at {
-		return fmt.Sprintf("member %s/%s at %s", s.Group, s.Member, at)
+func memberAt(f *api.CaptureFlow) string {
+	if at := f.Upstream.String(); f.Member != at {
+		return fmt.Sprintf("member %s/%s at %s", f.Group, f.Member, at)
 	}
-	return "member " + s.Member
+	return "member " + f.Member
 }
 
 // about says what the flow is, and where its other side is.
 func (s *side) about() string {
 	var b strings.Builder
+	to := s // the side with the member
+	if s.client {
+		to = s.flow.member
+	}
 	fmt.Fprintf(&b, "flow %d, the side of its %s: client %s, listener %s", s.ID, s.name(), s.Client, s.Listener)
 	if s.Peer != s.Client {
 		fmt.Fprintf(&b, ", through the proxy %s", s.Peer)
@@ -336,14 +383,17 @@ func (s *side) about() string {
 		fmt.Fprintf(&b, ", server name %s", s.SNI)
 	}
 	switch {
+	case to != nil:
+		fmt.Fprintf(&b, ", %s from %s", memberAt(&to.told), to.conn.Local)
 	case s.Upstream.Network == 0:
 		fmt.Fprint(&b, ", no member")
-	case s.flow.member == nil:
-		fmt.Fprintf(&b, ", %s, whose side no packet is of", s.memberAt())
 	default:
-		fmt.Fprintf(&b, ", %s from %s", s.memberAt(), s.flow.member.conn.Local)
+		fmt.Fprintf(&b, ", %s, whose side no packet is of", memberAt(&s.CaptureFlow))
 	}
-	if s.client && s.ClientTLS || !s.client && s.UpstreamTLS {
+	if s.Shared {
+		fmt.Fprint(&b, "; the side of its client is left out, as other clients share the proxy's address")
+	}
+	if s.client && s.ClientTLS || !s.client && s.told.UpstreamTLS {
 		fmt.Fprint(&b, "; TLS of this side ends at the relay, and its keys are not in the file")
 	}
 	return b.String()

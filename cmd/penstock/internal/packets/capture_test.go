@@ -158,6 +158,20 @@ func TestDatagrams(t *testing.T) {
 	s.must("3 client in 1", "3 member out 2", "3 member in 3", "3 client out 4")
 }
 
+// Of a proxy's socket that has the datagrams of several clients no packet can be told to be of one of them.
+func TestShared(t *testing.T) {
+	s := newScript(t, nil)
+	s.Tell(&api.CaptureFlow{ID: 3, Kind: "datagram", Listener: "dns", Group: "udp://10.0.0.9:80", Member: "udp://10.0.0.9:80", Client: udp("198.51.100.1:9"), Peer: udp(client),
+		Shared: true, Local: udp(local), Upstream: udp(member), UpstreamLocal: udp(mine), Since: epoch})
+	s.take(1*ms, UDP, client, local, 0, "of another client of the proxy")
+	s.take(2*ms, UDP, mine, member, 0, "1")
+	s.take(3*ms, UDP, local, client, 0, "of another client of the proxy")
+	s.must("3 member out 1")
+	if about := s.sides[0].about(); !strings.Contains(about, "left out") {
+		t.Errorf("it says %q", about)
+	}
+}
+
 // A flow goes on to another member: both have their packets.
 func TestNextMember(t *testing.T) {
 	s := newScript(t, nil)
@@ -168,7 +182,40 @@ func TestNextMember(t *testing.T) {
 	next.Member, next.Upstream, next.UpstreamLocal, next.Since = "two", tcp("10.0.0.8:80"), tcp("10.0.0.1:5002"), epoch.Add(2*ms)
 	s.Tell(&next)
 	s.take(3*ms, TCP, "10.0.0.1:5002", "10.0.0.8:80", flagSYN, "2")
-	s.must("1 member out 1", "1 member out 2")
+	s.take(4*ms, TCP, member, mine, flagRST, "3")
+	s.take(5*ms, TCP, mine, member, flagSYN, "of another flow, which has the port now")
+	s.take(6*ms, TCP, member, mine, flagSYN|flagACK, "of another flow, which has the port now")
+	var told []string
+	for _, b := range s.blocks() {
+		if b.kind == blockInterface {
+			told = append(told, b.options[interfaceDescription])
+		}
+	}
+	want := []string{"from 10.0.0.1:5000 to member app/one at tcp://10.0.0.9:80", "from 10.0.0.1:5002 to member app/two at tcp://10.0.0.8:80"}
+	if !slices.Equal(told, want) {
+		t.Errorf("%q, want %q", told, want)
+	}
+	s.must("1 member out 1", "1 member out 2", "1 member in 3")
+}
+
+// The end of a flow may not be told. Its port is used again by a flow that is not captured, which begins with another SYN.
+func TestEndNotTold(t *testing.T) {
+	for _, seen := range []bool{true, false} { // the flow's own SYN
+		s := newScript(t, nil)
+		s.Tell(web(1, client, 5000, 0))
+		begin := byte(flagSYN)
+		if !seen {
+			begin = flagACK
+		}
+		s.take(1*ms, TCP, mine, member, begin, "1")
+		s.take(1001*ms, TCP, mine, member, begin, "2") // again
+		s.take(1002*ms, TCP, member, mine, flagACK, "3")
+		b := segment(TCP, mine, member, flagSYN, "of another flow")
+		b[20+7] = 99 // its number
+		s.Take(&Packet{At: epoch.Add(2000 * ms), Data: b, Length: len(b), Device: 1})
+		s.take(2001*ms, TCP, member, mine, flagSYN|flagACK, "of another flow")
+		s.must("1 member out 1", "1 member out 2", "1 member in 3")
+	}
 }
 
 // A flow that was never connected, and whose local address nobody knows, has its client's side.
@@ -210,7 +257,10 @@ func TestBounds(t *testing.T) {
 	const most = 10_000
 	s := newScript(t, func(c *Config) { c.MaxBytes, c.MaxFlows, c.Snap = most, 1, 64 })
 	s.Tell(web(1, client, 5000, 0))
-	s.Tell(web(2, other, 5001, 0))
+	further := web(2, other, 5001, 0)
+	s.Tell(further)
+	further.Ended = epoch.Add(ms)
+	s.Tell(further) // counts once
 	if s.Skipped != 1 || s.Flows() != 1 {
 		t.Errorf("%d flows, %d skipped", s.Flows(), s.Skipped)
 	}
@@ -245,6 +295,13 @@ func TestQueue(t *testing.T) {
 	}
 	if s.queued > maxQueued || s.Overflow == 0 {
 		t.Errorf("%d bytes wait, %d packets were looked at early", s.queued, s.Overflow)
+	}
+	small := newScript(t, nil)
+	for i := range maxQueued / 100 {
+		small.take(time.Duration(i), TCP, client, local, flagACK, "")
+	}
+	if small.Overflow == 0 {
+		t.Errorf("%d small packets wait, each of which takes more memory than its data", len(small.queue))
 	}
 	before := s.Overflow
 	s.Tell(web(1, client, 5000, 0))

@@ -46,7 +46,25 @@ const maxInstructions = 4096
 // filter returns a program that takes packets which match one of the terms, or all of TCP and UDP if the terms are too many. Packets begin
 // with the header of IP.
 func filter(terms []Term) []bpf.Instruction {
-	var program []bpf.Instruction
+	program, fits := assemble(terms)
+	if !fits {
+		program, _ = assemble([]Term{{}})
+	}
+	return append(program, bpf.RetConstant{Val: 0})
+}
+
+// Join returns the terms of both, or one that takes all of TCP and UDP if they are too many for the kernel: then none has to be added
+// any more.
+func Join(terms, more []Term) []Term {
+	all := append(terms, more...)
+	if _, fits := assemble(all); !fits {
+		return []Term{{}}
+	}
+	return all
+}
+
+// assemble returns a program that takes packets which match one of the terms, and lets others go on behind it; false: it is too long.
+func assemble(terms []Term) (program []bpf.Instruction, fits bool) {
 	for _, t := range terms {
 		for _, v6 := range []bool{false, true} {
 			if !t.of(v6) {
@@ -56,10 +74,10 @@ func filter(terms []Term) []bpf.Instruction {
 			program = append(program, path(v6, t.B, t.A)...)
 		}
 		if len(program) >= maxInstructions {
-			return filter([]Term{{}})
+			return nil, false
 		}
 	}
-	return append(program, bpf.RetConstant{Val: 0})
+	return program, true
 }
 
 // of reports whether packets of a family can match.

@@ -135,3 +135,29 @@ func FuzzFile(f *testing.F) {
 		}
 	})
 }
+
+// A capture of very many flows, whose members are at addresses that become known with them, looks at each of its sides once, and asks for
+// no further filter once it takes everything.
+func TestManyFlows(t *testing.T) {
+	s := newScript(t, func(c *Config) { c.MaxFlows = 1000 })
+	var terms []Term
+	changes := 0
+	for i := range 1000 {
+		f := web(uint64(i+1), fmt.Sprintf("192.0.2.1:%d", 10_000+i), 5000, 0)
+		f.Upstream = tcp(fmt.Sprintf("10.1.%d.%d:80", i/250, i%250))
+		s.Tell(f)
+		if len(s.fresh) > 2 {
+			t.Fatalf("%d sides are looked at for one flow", len(s.fresh))
+		}
+		if more := s.Uncovered(terms); len(more) > 0 {
+			terms = Join(terms, more)
+			changes++
+		}
+		if !takes(t, terms, segment(TCP, f.UpstreamLocal.AddrPort.String(), f.Upstream.AddrPort.String(), flagSYN, "")) {
+			t.Fatalf("flow %d is not taken", i)
+		}
+	}
+	if changes == 0 || changes > 150 || len(terms) != 1 {
+		t.Errorf("%d filters, the last one of %d terms", changes, len(terms))
+	}
+}

@@ -27,6 +27,9 @@ type Packet struct {
 	Outgoing bool // this host sends it
 }
 
+// size returns how much memory a packet takes while it waits: its data, and 128 bytes for what is beside it.
+func (p *Packet) size() int { return len(p.Data) + 128 }
+
 // Flags of TCP, RFC 9293, 3.1.
 const (
 	flagFIN = 1
@@ -39,7 +42,8 @@ const (
 type header struct {
 	protocol uint8
 	from, to netip.AddrPort
-	flags    uint8 // of TCP
+	flags    uint8  // of TCP
+	seq      uint32 // of TCP
 }
 
 // parseHeader reads the headers of IP and of TCP or UDP. A fragment that is not the first one has none.
@@ -69,7 +73,7 @@ func parseHeader(b []byte) (h header, ok bool) {
 	}
 	switch {
 	case h.protocol == TCP && len(b) >= 14:
-		h.flags = b[13]
+		h.flags, h.seq = b[13], binary.BigEndian.Uint32(b[4:])
 	case h.protocol == UDP && len(b) >= 4:
 	default:
 		return h, false

@@ -155,7 +155,7 @@ func (c *CaptureCmd) capture(ctx context.Context, client *api.Client, socket *pa
 	}
 	file := io.Writer(stdout)
 	if c.Write != "-" {
-		f, err := os.OpenFile(c.Write, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) // payload is nobody else's matter
+		f, err := createPrivate(c.Write)
 		if err != nil {
 			return err
 		}
@@ -187,6 +187,26 @@ func (c *CaptureCmd) capture(ctx context.Context, client *api.Client, socket *pa
 	return err
 }
 
+// createPrivate creates a file in the place of the one that there is, for payload, which is nobody else's matter: nobody else may read it,
+// and root does not write where somebody else's link leads.
+func createPrivate(name string) (*os.File, error) {
+	info, err := os.Lstat(name)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case info.Mode().Type() == os.ModeSymlink:
+		return nil, usageError{"-w " + name + ": a symbolic link; allowed: the file itself, or - for standard output"}
+	case !info.Mode().IsRegular(): // a pipe, a device
+		return os.OpenFile(name, os.O_WRONLY, 0)
+	default:
+		if err := os.Remove(name); err != nil {
+			return nil, err
+		}
+	}
+	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
 // captureRetry is how long a command waits before it asks again, where the worker that told of flows is gone, and captureRetries how often
 // it asks in vain.
 const (
@@ -200,7 +220,7 @@ func tellFlows(ctx context.Context, client *api.Client, n api.NewCapture, lines 
 	for vain := 0; ; vain++ {
 		err := client.Capture(ctx, n, func(l *api.CaptureLine) error {
 			told, vain = true, 0
-			over = l.Flow != nil && l.Flow.ID == n.Flow && !l.Flow.Ended.IsZero()
+			over = over || l.Flow != nil && l.Flow.ID == n.Flow && !l.Flow.Ended.IsZero()
 			select {
 			case lines <- *l:
 				return nil
@@ -264,7 +284,7 @@ func (k *capturing) line(l *api.CaptureLine) {
 	}
 	k.Tell(l.Flow)
 	if more := k.Uncovered(k.terms); len(more) > 0 {
-		k.terms = append(k.terms, more...)
+		k.terms = packets.Join(k.terms, more)
 		if err := k.socket.Filter(k.terms); err != nil {
 			fmt.Fprintln(k.stderr, "penstock:", err)
 		}

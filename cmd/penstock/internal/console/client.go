@@ -48,6 +48,7 @@ func newOut(f *os.File) out {
 func (f *ClientFlags) run(stderr *os.File, do func(context.Context, *api.Client) error) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second one ends the command, whatever it waits for: a pipe that nobody reads
 	client, err := api.NewClient(f.Admin, f.Token)
 	if err != nil {
 		fmt.Fprintln(stderr, "penstock: --admin:", err)

@@ -65,6 +65,7 @@ func (s *simulation) sheds(a, b int, turn func(), call func(func())) bool {
 	if s.deaths > deaths || s.core != core || s.wrong != nil {
 		return false
 	}
+	resting := s.resting(&x)
 	call(func() { found = s.core.findCandidates(&x, &wg) })
 	for range 20 { // they look at some flows in each turn
 		if s.wrong != nil || s.deaths > deaths || s.core != core {
@@ -88,18 +89,35 @@ func (s *simulation) sheds(a, b int, turn func(), call func(func())) bool {
 	})
 	s.over.shedding = nil
 	if s.core == core && s.deaths == deaths && x.Flows == maxShed && x.Bytes > 1 {
-		s.lookAtShed(&x)
+		s.lookAtShed(&x, resting)
 	}
 	return s.over.shed > 0
 }
 
-// lookAtShed checks that no flow is left that should have ended.
-func (s *simulation) lookAtShed(x *overload.Shedding) {
+// resting returns the flows that have moved nothing for long enough as their loop sees it, and when they did. One that begins to relay, or moves
+// something, while the engine looks at all flows may have been looked at before.
+func (s *simulation) resting(x *overload.Shedding) map[byte]time.Duration {
+	active := map[byte]time.Duration{}
+	for _, st := range s.core.streams.all {
+		st.slab.Each(func(f *streamFlow) {
+			if life := s.flowOf(&f.Flow); life != nil && f.state == streamRelaying && st.loop.Seen-f.active >= x.Quiet {
+				active[life.id] = f.active
+			}
+		})
+	}
+	return active
+}
+
+// lookAtShed checks that none of these flows is left that should have ended.
+func (s *simulation) lookAtShed(x *overload.Shedding, resting map[byte]time.Duration) {
 	for _, st := range s.core.streams.all {
 		st.slab.Each(func(f *streamFlow) {
 			life := s.flowOf(&f.Flow)
 			blocked, relaying := st.blocked(f)
-			if life == nil || s.world.Elapsed()-life.movedAt < x.Quiet+100*time.Millisecond || f.cause != CauseNone || f.state != streamRelaying || st.loop.Seen-f.active < x.Quiet {
+			if life == nil || s.world.Elapsed()-life.movedAt < x.Quiet+100*time.Millisecond || f.cause != CauseNone || f.state != streamRelaying {
+				return
+			}
+			if active, ok := resting[life.id]; !ok || active != f.active {
 				return
 			}
 			if (x.Idle && relaying || !x.Idle && blocked) && !st.sentLately(f, x.Quiet) {

@@ -410,6 +410,7 @@ var table = []rule{
 	{pkg: "cmd/penstock/internal/ja4", tests: edges{
 		"clienthello": "what it reads has a fingerprint",
 	}},
+	{pkg: "cmd/penstock/internal/quicid"},
 	{pkg: "cmd/penstock/internal/route", code: edges{
 		"cmd/penstock/internal/firstbytes": "conditions on what a client sends first",
 		"cmd/penstock/internal/lists":      "networks that are lists",

@@ -75,7 +75,7 @@ func (s *simulation) lookAt(st *streams) (leased int64) {
 			for side := range x.half {
 				if h := &x.half[side]; len(h.urgent) > 0 && f.fd[side] >= 0 {
 					c, _ := s.process.TCPCounts(int(f.fd[side]))
-					h.waits = c.Urgent
+					h.waits = c.Urgent && f.odd[side] // or the event waits, and that of the other side can come first
 				}
 			}
 			x.timedOut = x.timedOut || s.scarce && (f.cause == CauseClientFailed || f.cause == CauseUpstreamFailed)
@@ -210,6 +210,16 @@ func (s *simulation) sleeps() {
 		if st.short.loop.Load() && st.pause.until == 0 {
 			s.fail("loop %d sleeps, and waits for descriptors\n%s", st.loop.Index, s.describe())
 		}
+		st.slab.Each(func(f *streamFlow) {
+			for side, fd := range f.fd {
+				if fd < 0 || !f.tcp[side] || f.odd[side] {
+					continue
+				}
+				if c, e := s.process.TCPCounts(int(fd)); e == 0 && c.Urgent {
+					s.fail("urgent data waits at side %d of the flow in slot %d, and the loop does not know\n%s", side, f.slot, s.describe())
+				}
+			}
+		})
 	}
 }
 

@@ -179,7 +179,7 @@ type simHalf struct {
 	urgent    []int64 // how many bytes had been sent when one was
 	late      int     // how many of those at this place have arrived
 	overtaken int64   // and at all places
-	waits     bool    // one waited between the last two turns
+	waits     bool    // one waited between the last two turns, and the process knew
 	doubts    int     // processes that have died in a read of it, and could not know of one
 	doubtAt   int64   // how many bytes that read had in front of it
 }

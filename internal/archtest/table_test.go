@@ -428,7 +428,8 @@ var table = []rule{
 		"github.com/alecthomas/kong": "the grammar that pages and completion are made from",
 	}},
 	{pkg: "cmd/penstock/internal/convert", code: edges{
-		"cmd/penstock/internal/spec": shared,
+		"cmd/penstock/internal/spec":       shared,
+		"cmd/penstock/internal/firstbytes": "whether clients of a protocol may begin with the bytes of another condition",
 	}, tests: edges{
 		"cmd/penstock/internal/config":          valid,
 		"cmd/penstock/internal/convert/haproxy": "what holds for all readers alike",
@@ -704,6 +705,7 @@ var edgesBetween = map[string][]string{
 	"cmd/penstock/internal/fleet":      {"cmd/penstock/internal/etcd", "cmd/penstock/internal/remote"},
 	"cmd/penstock/internal/console":    {"cmd/penstock/internal/fleet", "cmd/penstock/internal/packets"},
 
+	"cmd/penstock/internal/convert":         {"cmd/penstock/internal/firstbytes"},
 	"cmd/penstock/internal/convert/haproxy": {"cmd/penstock/internal/convert"},
 	"cmd/penstock/internal/convert/nginx":   {"cmd/penstock/internal/convert"},
 	"cmd/penstock/internal/testconvert":     {"cmd/penstock/internal/convert", "cmd/penstock/internal/config"},

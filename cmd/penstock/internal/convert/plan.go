@@ -37,7 +37,7 @@ type Listener struct {
 	Name      string
 	URL       string
 	datagrams bool
-	TLS       bool // it has or had routes that read a ClientHello
+	Sniffs    bool // it has or had routes that read what clients send first
 	Comments  []string
 	Fields    Fields // all keys but listen, routes and to
 	Routes    []Route
@@ -46,13 +46,14 @@ type Listener struct {
 
 // Route is a route of a listener. Without conditions it is the listener's to.
 type Route struct {
-	From, SNI, ALPN []string
-	To              *Group
-	Share           Share
-	SplitBy         string // what chooses among parts; empty: chance
-	Timeouts        Fields
-	comments        []string
-	parts           []part // nil: it leads to the group alone
+	Condition
+	Silence  time.Duration // how long a client is silent, if the condition is that
+	To       *Group
+	Share    Share
+	SplitBy  string // what chooses among parts; empty: chance
+	Timeouts Fields
+	comments []string
+	parts    []part // nil: it leads to the group alone
 }
 
 // Group is a group of the plan. Groups with the same fields are one.
@@ -241,18 +242,18 @@ func (p *Plan) finish() {
 		l.joinShares()
 		var kept []Route
 		for _, r := range l.Routes {
-			if l.to != nil && len(r.From)+len(r.SNI)+len(r.ALPN) == 0 {
+			if l.to != nil && r.anybody() {
 				break
 			}
 			if !slices.ContainsFunc(kept, func(earlier Route) bool { return hides(earlier, r) }) {
 				kept = append(kept, r)
 			}
-			if len(r.From)+len(r.SNI)+len(r.ALPN) == 0 {
+			if r.anybody() {
 				l.to = nil
 				break
 			}
 		}
-		if n := len(kept); n > 0 && l.to == nil && len(kept[n-1].From)+len(kept[n-1].SNI)+len(kept[n-1].ALPN) == 0 {
+		if n := len(kept); n > 0 && l.to == nil && kept[n-1].anybody() {
 			l.to = &kept[n-1]
 			for _, f := range kept[n-1].Timeouts {
 				l.Fields.Sub("timeouts", f.Key, f.Value, f.Comments...)
@@ -280,25 +281,12 @@ func (p *Plan) finish() {
 
 var Everywhere = []string{"0.0.0.0/0", "::/0"}
 
+// anybody reports whether a route asks for nothing.
+func (r *Route) anybody() bool { return len(r.From) == 0 && !r.ByName() && !r.ByFirst() }
+
 // hides reports whether a takes every client that b would.
 func hides(a, b Route) bool {
-	if len(a.From) > 0 {
-		from := b.From
-		if len(from) == 0 {
-			from = Everywhere
-		}
-		if !every(from, func(s string) bool {
-			return slices.ContainsFunc(a.From, func(t string) bool { return inside(t, s) })
-		}) {
-			return false
-		}
-	}
-	if len(a.SNI) > 0 && (len(b.SNI) == 0 || !every(b.SNI, func(name string) bool {
-		return slices.ContainsFunc(a.SNI, func(pattern string) bool { return matches(pattern, name) })
-	})) {
-		return false
-	}
-	return len(a.ALPN) == 0 || len(b.ALPN) > 0 && every(b.ALPN, func(s string) bool { return slices.Contains(a.ALPN, s) })
+	return a.covers(&b.Condition) && (!a.Silent || b.Silence >= a.Silence)
 }
 
 func every(list []string, f func(string) bool) bool {
@@ -359,15 +347,22 @@ func (r Route) fields(names map[string]bool) Fields {
 	if name != r.To.name || r.parts != nil {
 		f.Set("name", name)
 	}
+	var prefixes []string
+	for _, p := range r.Prefixes {
+		prefixes = append(prefixes, bytesOf(p))
+	}
 	for _, c := range []struct {
 		key  string
 		list []string
-	}{{"from", r.From}, {"sni", r.SNI}, {"alpn", r.ALPN}} {
+	}{{"from", r.From}, {"protocol", r.Protocols}, {"prefix", prefixes}, {"host", r.Hosts}, {"sni", r.SNI}, {"alpn", r.ALPN}} {
 		if len(c.list) == 1 {
 			f.Set(c.key, c.list[0])
 		} else if len(c.list) > 1 {
 			f.Set(c.key, c.list)
 		}
+	}
+	if r.Silent {
+		f.Set("silence", Duration(r.Silence))
 	}
 	f.Set("to", r.destination())
 	if r.SplitBy != "" && r.parts != nil {

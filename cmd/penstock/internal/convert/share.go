@@ -2,6 +2,7 @@ package convert
 
 import (
 	"math/bits"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -105,7 +106,7 @@ func shrink(parts []part, most int64) {
 }
 
 func sameConditions(a, b Route) bool {
-	return slices.Equal(a.From, b.From) && slices.Equal(a.SNI, b.SNI) && slices.Equal(a.ALPN, b.ALPN)
+	return reflect.DeepEqual(a.Condition, b.Condition) && a.Silence == b.Silence
 }
 
 // groups returns the groups to which a route leads.

@@ -12,9 +12,10 @@ import (
 // test is one criterion of an ACL. why is set if it has no counterpart.
 type test struct {
 	convert.Condition
-	counts *counter // of a client's connections; what is in condition is then empty
-	share  convert.Share
-	why    string
+	counts  *counter // of a client's connections; what is in condition is then empty
+	share   convert.Share
+	content bool // the client has sent something: rules that look at it wait for that anyhow
+	why     string
 }
 
 // acl is what the lines of one name say: one of the tests must hold.
@@ -63,15 +64,16 @@ func (x *proxy) named(name string) []test {
 
 // test reads a criterion with its flags and values.
 func (h *conversion) test(here convert.Place, words []string) test {
-	name, converters, _ := strings.Cut(words[0], ",")
+	name, converters := fetchOf(words[0])
 	var values []string
-	method := ""
+	method, folded := "", false
 	for words = words[1:]; len(words) > 0 && strings.HasPrefix(words[0], "-"); words = words[1:] {
 		flag := words[0]
 		if flag == "--" {
 			words = words[1:]
 			break
 		}
+		folded = folded || flag == "-i"
 		if (flag == "-m" || flag == "-f") && len(words) > 1 {
 			words = words[1:]
 			if flag == "-m" {
@@ -91,6 +93,9 @@ func (h *conversion) test(here convert.Place, words []string) test {
 	}
 	if s, ok := shareOf(name, converters, method, values); ok {
 		return test{share: s, why: "rand has a counterpart in use_backend only, as its only condition"}
+	}
+	if t, ok := firstTest(name, converters, matching{method, folded}, values); ok {
+		return t
 	}
 	if converters != "" && converters != "lower" {
 		return test{why: name + "," + converters + " has no counterpart"}
@@ -123,10 +128,6 @@ func (h *conversion) test(here convert.Place, words []string) test {
 		if len(from) > 0 {
 			return test{Condition: convert.Condition{From: from}}
 		}
-	case "req.ssl_hello_type", "req_ssl_hello_type", "req_ssl_ver", "req.ssl_ver":
-		if len(values) == 1 && values[0] == "1" {
-			return test{Condition: convert.Condition{TLS: true}}
-		}
 	case "true", "always_true", "wait_end":
 		if len(values) == 0 {
 			return test{}
@@ -139,13 +140,23 @@ func (h *conversion) test(here convert.Place, words []string) test {
 	return test{why: name + " has no counterpart" + fetchHints[fetch]}
 }
 
+// fetchOf divides a sample into what is fetched, with its arguments, and converters.
+func fetchOf(word string) (name, converters string) {
+	end := strings.IndexByte(word, ',')
+	if open := strings.IndexByte(word, '('); open >= 0 && open < end {
+		if end = strings.Index(word, "),"); end >= 0 {
+			end++
+		}
+	}
+	if end < 0 {
+		return word, ""
+	}
+	return word[:end], word[end+1:]
+}
+
 var fetchHints = map[string]string{
 	"src_is_local":        "",
 	"dst_port":            " (a listener for each port has routes of its own)",
-	"req.proto_http":      " (layer 7)",
-	"req.payload":         " (a route does not look at a client's first bytes, but for a ClientHello)",
-	"payload":             " (a route does not look at a client's first bytes, but for a ClientHello)",
-	"req.len":             " (a route does not look at a client's first bytes, but for a ClientHello)",
 	"ssl_c_s_dn(cn)":      " (client-names of a route are names in the client's certificate)",
 	"ssl_c_s_dn":          " (client-names of a route are names in the client's certificate)",
 	"ssl_c_used":          " (client-names of a route are names in the client's certificate)",
@@ -162,7 +173,7 @@ var fetchHints = map[string]string{
 
 // sniTest turns values of req.ssl_sni into patterns.
 func sniTest(method string, values []string) test {
-	t := test{Condition: convert.Condition{TLS: true}}
+	var t test
 	for _, v := range values {
 		var patterns []string
 		switch method {
@@ -205,12 +216,12 @@ func alpnTest(name, method string, values []string) test {
 			return test{why: convert.Quote(v) + " is not a protocol"}
 		}
 	}
-	return test{Condition: convert.Condition{ALPN: values, TLS: true}}
+	return test{Condition: convert.Condition{ALPN: values}}
 }
 
 // ended makes a test of the ClientHello one of TLS that has ended here.
 func (t test) ended() test {
-	t.Ended, t.TLS = t.why == "", false
+	t.Ended = t.why == ""
 	return t
 }
 
@@ -240,13 +251,24 @@ func (h *conversion) conditions(x *proxy, here convert.Place, words []string) (c
 	}
 	term := []convert.Condition{{}}
 	terms, negations := 0, 0
+	var without []convert.Condition // what must not hold for the clients of a term
+	ended := func() bool {
+		for _, no := range without {
+			if !x.excluded(no, term) {
+				return false
+			}
+		}
+		conds, term, without = append(conds, term...), []convert.Condition{{}}, nil
+		terms++
+		return true
+	}
 	for words = words[1:]; len(words) > 0; {
 		word := words[0]
 		words = words[1:]
 		if word == "||" || word == "or" || word == "OR" {
-			conds = append(conds, term...)
-			term = []convert.Condition{{}}
-			terms++
+			if !ended() {
+				return nil, nil, noNegation
+			}
 			continue
 		}
 		not := false
@@ -268,23 +290,30 @@ func (h *conversion) conditions(x *proxy, here convert.Place, words []string) (c
 			tests = []test{h.test(here, words[:end])}
 			words = words[end+1:]
 		} else if tests = x.named(word); tests == nil {
-			switch word {
-			case "TRUE", "WAIT_END", "REQ_CONTENT", "RDP_COOKIE":
-				tests = []test{{}}
-			default:
+			t, ok := predefined[word]
+			if !ok {
 				return nil, nil, "the acl " + convert.Quote(word) + " is not known"
 			}
+			tests = []test{t}
+		}
+		if not && len(tests) == 1 && (tests[0].content || tests[0].Silent) { // one is the other's opposite
+			tests, not = []test{{content: tests[0].Silent, Condition: convert.Condition{Silent: tests[0].content}}}, false
 		}
 		if not {
-			negations++
 			for _, t := range tests {
-				if t.why != "" {
+				switch {
+				case t.why != "":
 					return nil, nil, t.why
+				case t.Ended:
+					return nil, nil, noNegation
+				case t.ByFirst() || t.ByName():
+					without = append(without, t.Condition)
+				case len(t.From) == 0:
+					return nil, nil, noNegation
+				default:
+					negations++
+					negated = append(negated, t.From...)
 				}
-				if len(t.From) == 0 || t.TLS || t.Ended {
-					return nil, nil, "a negated condition has no counterpart"
-				}
-				negated = append(negated, t.From...)
 			}
 			continue
 		}
@@ -304,18 +333,19 @@ func (h *conversion) conditions(x *proxy, here convert.Place, words []string) (c
 		}
 		term = next
 	}
-	conds = append(conds, term...)
-	terms++
+	if !ended() {
+		return nil, nil, noNegation
+	}
 	switch {
 	case negations == 0 && !unless:
 		return conds, nil, ""
-	case negations == 0 && terms == 1 && len(conds) == 1 && len(conds[0].From) > 0 && !conds[0].TLS && !conds[0].Ended:
+	case negations == 0 && terms == 1 && len(conds) == 1 && onlyFrom(&conds[0]):
 		return []convert.Condition{{}}, conds[0].From, "" // unless A
 	case negations == 0:
 		all := []string{}
-		for _, c := range conds {
-			if len(c.From) == 0 || c.TLS || c.Ended {
-				return nil, nil, "a negated condition has no counterpart"
+		for i, c := range conds {
+			if !onlyFrom(&conds[i]) {
+				return nil, nil, noNegation
 			}
 			all = append(all, c.From...)
 		}
@@ -324,6 +354,14 @@ func (h *conversion) conditions(x *proxy, here convert.Place, words []string) (c
 		return conds, negated, ""
 	}
 	return nil, nil, "a negated condition together with others has no counterpart"
+}
+
+// noNegation is why most conditions with "unless" and "!" are left out.
+const noNegation = "a negated condition has no counterpart"
+
+// onlyFrom reports whether a condition asks for the client's address, and nothing else.
+func onlyFrom(c *convert.Condition) bool {
+	return len(c.From) > 0 && !c.ByName() && !c.ByFirst() && !c.Ended
 }
 
 // shareOf reads a comparison with a number by chance.
@@ -377,11 +415,6 @@ func (h *conversion) use(x *proxy, l *line) {
 	conds, negated, why := h.conditions(x, l.Place, words)
 	if why == "" && len(negated) > 0 {
 		why = "a negated condition has no counterpart; put a route for these clients in front"
-	}
-	for _, c := range conds {
-		if c.TLS && len(c.SNI)+len(c.ALPN) == 0 {
-			why = "whether a client speaks TLS is not a condition of a route; use server names"
-		}
 	}
 	if why != "" {
 		h.Note(l.Place, "use_backend %s left out: %s", to, why)

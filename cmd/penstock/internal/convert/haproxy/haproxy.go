@@ -23,11 +23,14 @@ type proxy struct {
 	uses       []use
 	fallback   string // default_backend
 	fallbackAt convert.Place
-	access     []convert.AccessRule // of tcp-request connection, which come first
-	later      []convert.AccessRule // of tcp-request session and content
-	only       []convert.AccessRule // rules that refuse everybody else
-	exempt     bool                 // there is a content accept for some clients
-	proxied    []string             // ranges of expect-proxy
+	access     []convert.AccessRule  // of tcp-request connection, which come first
+	later      []convert.AccessRule  // of tcp-request session and content
+	only       []convert.AccessRule  // rules that refuse everybody else
+	exempt     bool                  // there is a content accept for some clients
+	accepted   []convert.Condition   // whom rules of content have accepted, up to the line that is read
+	skipped    []skippedRule         // rules that accept clients, and are left out: it matters if others are refused
+	gates      [][]convert.Condition // of each one must hold for a client
+	proxied    []string              // ranges of expect-proxy
 	inspect    time.Duration
 	rules      int               // of tcp-request
 	exempted   []order           // rules that accept clients

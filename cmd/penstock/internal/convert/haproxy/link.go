@@ -154,22 +154,22 @@ func (h *conversion) listener(x *proxy, b bind, l *convert.Listener) bool {
 		if convert.Inline(timeouts) == convert.Inline(base) {
 			timeouts = nil
 		}
+		var conds []convert.Condition
 		for _, cond := range c.conds {
-			if cond.Ended && !b.tls.on || cond.TLS && b.tls.on {
-				h.Note(c.Place, "%s: a condition that never holds is left out: %s", l.Name, map[bool]string{true: "TLS ends at this bind, so that req.ssl_* sees no ClientHello; ssl_fc_sni and ssl_fc_alpn do", false: "TLS does not end at this bind, so that ssl_fc_* has nothing; req.ssl_* has"}[b.tls.on])
+			in, ok := x.letIn(cond)
+			if !ok {
+				h.Note(x.Place, "%s %s left out: its tcp-request content rules are too complex together", x.kind, x.name)
+				return false
+			}
+			conds = append(conds, in...)
+		}
+		for _, cond := range conds {
+			if why := h.never(x, b, l, &cond); why != "" {
+				h.Note(c.Place, "%s: a condition is left out: %s", l.Name, why)
 				continue
 			}
-			agreed := slices.Clone(cond.ALPN)
-			if b.tls.on {
-				agreed = slices.DeleteFunc(agreed, func(p string) bool { return !slices.Contains(b.tls.alpn, p) })
-			}
-			if len(cond.ALPN) > 0 && len(agreed) == 0 {
-				h.Note(c.Place, "%s: a condition that never holds is left out: alpn of this bind does not have %s", l.Name, strings.Join(cond.ALPN, ", "))
-				continue
-			}
-			cond.ALPN = agreed
-			l.Routes = append(l.Routes, convert.Route{From: cond.From, SNI: cond.SNI, ALPN: cond.ALPN, To: g, Share: c.share, Timeouts: timeouts})
-			l.TLS = l.TLS || len(cond.SNI)+len(cond.ALPN) > 0
+			l.Routes = append(l.Routes, convert.Route{Condition: cond, Silence: x.inspect, To: g, Share: c.share, Timeouts: timeouts})
+			l.Sniffs = l.Sniffs || cond.ByName() || cond.ByFirst()
 		}
 	}
 	if len(l.Routes) == 0 {
@@ -183,7 +183,7 @@ func (h *conversion) listener(x *proxy, b bind, l *convert.Listener) bool {
 			return false
 		}
 	}
-	reads := l.TLS || slices.ContainsFunc(l.Routes, func(r convert.Route) bool { return r.To.Fields.Get("hash") == convert.Raw("sni") })
+	reads := l.Sniffs || slices.ContainsFunc(l.Routes, func(r convert.Route) bool { return r.To.Fields.Get("hash") == convert.Raw("sni") })
 	if x.inspect > 0 && (reads || l.Fields.Get("proxy-protocol") != nil) && !b.tls.on {
 		l.Fields.Sub("sniff", "timeout", convert.Duration(x.inspect))
 	}
@@ -191,10 +191,29 @@ func (h *conversion) listener(x *proxy, b bind, l *convert.Listener) bool {
 		if t := x.timeouts["client-hs"]; t > 0 {
 			l.Fields.Sub("tls", "handshake-timeout", convert.Duration(t))
 		}
-	} else if l.TLS && def != nil {
-		h.comment(l, "sniff", []string{"A client that sends nothing for this long is refused; HAProxy sends it to " + def.name + "."})
 	}
 	return true
+}
+
+// never returns why a condition holds for no client of a bind. Of the protocols that TLS may agree on it leaves those that the bind has.
+func (h *conversion) never(x *proxy, b bind, l *convert.Listener, cond *convert.Condition) string {
+	switch {
+	case !b.tls.on && cond.Ended:
+		return "it never holds: TLS does not end at this bind, so that ssl_fc_* has nothing; req.ssl_* has"
+	case !b.tls.on && cond.Silent && x.inspect == 0:
+		return "without tcp-request inspect-delay it is chance whether a client has sent something"
+	case !b.tls.on:
+		return ""
+	case cond.ByFirst() || cond.ByName() && !cond.Ended:
+		return "TLS ends at this bind: req.ssl_* sees no ClientHello, but ssl_fc_sni and ssl_fc_alpn do; and what is inside of TLS is not looked at"
+	}
+	agreed := slices.Clone(cond.ALPN)
+	agreed = slices.DeleteFunc(agreed, func(p string) bool { return !slices.Contains(b.tls.alpn, p) })
+	if len(cond.ALPN) > 0 && len(agreed) == 0 {
+		return "it never holds: alpn of this bind does not have " + strings.Join(cond.ALPN, ", ")
+	}
+	cond.ALPN = agreed
+	return ""
 }
 
 // admitsAll reports whether a backend takes all clients that a frontend lets in; otherwise it is

@@ -1,6 +1,7 @@
 package haproxy
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/convert"
@@ -82,7 +83,8 @@ func (h *conversion) tcpRequest(x *proxy, l *line) {
 		fail("its condition never holds")
 		return
 	}
-	if why == "" {
+	known := why == ""
+	if known {
 		why = "no counterpart"
 	}
 	add := func(r convert.AccessRule) {
@@ -97,9 +99,22 @@ func (h *conversion) tcpRequest(x *proxy, l *line) {
 		// It ends the waiting for a ClientHello, which needs no rule here; and it exempts
 		// clients from rules that follow.
 		x.exempt = x.exempt || !simple || len(negated) > 0
+		switch {
+		case known && len(negated) == 0:
+			x.accepted = append(x.accepted, conds...)
+		case known:
+			why = noNegation
+			fallthrough
+		default:
+			x.skipped = append(x.skipped, skippedRule{l.Place, why})
+		}
 	case action == "accept" && simple && len(negated) == 0:
 		x.exempted = append(x.exempted, when)
+		if n == phaseContent {
+			x.accepted = append(x.accepted, conds...)
+		}
 		add(convert.AccessRule{Allow: true, From: from, At: l.Place})
+	case action == "reject" && n == phaseContent && x.kind != "backend" && h.gated(x, l, rest, simple && from == nil && len(negated) == 0):
 	case action == "reject" && simple && (len(negated) == 0 || from == nil):
 		if x.exempt && n == phaseContent {
 			h.Note(l.Place, "content reject: clients that an earlier content accept exempts are refused too")
@@ -119,12 +134,34 @@ func (h *conversion) tcpRequest(x *proxy, l *line) {
 	}
 }
 
+// gated reads a rule of content that refuses everybody but those who send what it asks for, or whom rules before have accepted for what
+// they send. everybody says that it has no condition. It reports false if the rule is none of these.
+func (h *conversion) gated(x *proxy, l *line, rest []string, everybody bool) bool {
+	if everybody {
+		if !slices.ContainsFunc(x.accepted, func(c convert.Condition) bool { return !c.Empty() && !onlyFrom(&c) }) {
+			return false
+		}
+		h.gate(x, nil)
+		return true
+	}
+	in, ok := required(rest)
+	if !ok {
+		return false
+	}
+	conds, negated, why := h.conditions(x, l.Place, in)
+	if why != "" || len(negated) > 0 || !slices.ContainsFunc(conds, func(c convert.Condition) bool { return !onlyFrom(&c) }) {
+		return false
+	}
+	h.gate(x, conds)
+	return true
+}
+
 // onlyAddresses returns the ranges of which one must have the client; nil: it may come from
 // anywhere. It reports false if something else is asked, too.
 func onlyAddresses(conds []convert.Condition) (from []string, ok bool) {
 	ok = true
 	for _, c := range conds {
-		if c.TLS || c.Ended || len(c.SNI)+len(c.ALPN) > 0 {
+		if c.Ended || c.ByName() || c.ByFirst() {
 			ok = false
 		}
 		if c.Empty() {

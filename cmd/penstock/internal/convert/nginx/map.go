@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/convert"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
 // A choice is one of the values that a text with variables may have, and for
@@ -61,7 +62,7 @@ func (n *conversion) expand(here convert.Place, text, port string, names names, 
 	}
 	d := n.vars[name]
 	if d == nil || name == "" {
-		n.Note(here, "$%s: no counterpart; a map of $ssl_preread_server_name, $ssl_server_name, $ssl_preread_alpn_protocols, $ssl_alpn_protocol or $remote_addr is converted", name)
+		n.Note(here, "$%s: no counterpart; a map of $ssl_preread_server_name, $ssl_preread_protocol, $ssl_server_name, $ssl_preread_alpn_protocols, $ssl_alpn_protocol or $remote_addr is converted", name)
 		return nil
 	}
 	d.used = true
@@ -102,6 +103,8 @@ func (n *conversion) values(d *directive, port string, names names) []choice {
 		return n.geo(d)
 	case d.name == "split_clients" && len(d.args) == 2:
 		return n.split(d)
+	case d.name == "map" && len(d.args) == 2 && variableName(d.arg(0)) == "ssl_preread_protocol":
+		return n.spoken(d, names)
 	case d.name != "map" || len(d.args) != 2:
 		n.Note(d.Place, "%s: no counterpart", d.name)
 		return nil
@@ -177,9 +180,6 @@ func (n *conversion) values(d *directive, port string, names names) []choice {
 			if key == port {
 				return []choice{c}
 			}
-		case "ssl_preread_protocol":
-			n.Note(d.Place, "map of $ssl_preread_protocol: no counterpart: neither whether a client speaks TLS nor its version is a condition of a route; server names are")
-			return nil
 		default:
 			n.Note(d.Place, "map of $%s: no counterpart; $ssl_preread_server_name, $ssl_server_name, $ssl_preread_alpn_protocols, $ssl_alpn_protocol and $remote_addr have one", source)
 			return nil
@@ -216,6 +216,52 @@ func (n *conversion) split(d *directive) (all []choice) {
 	}
 	return all
 }
+
+// spoken returns the values of a map of $ssl_preread_protocol: one for clients of TLS, and one for all others, for whom it is empty. Of
+// which version they speak is no condition of a route.
+func (n *conversion) spoken(d *directive, names names) []choice {
+	var def, other, tls *choice
+	for _, e := range d.block {
+		if len(e.args) != 1 {
+			n.Note(e.Place, "%s in a map: no counterpart", e.name)
+			continue
+		}
+		c := &choice{Place: e.Place, value: e.arg(0)}
+		switch key := strings.TrimPrefix(e.name, `\`); {
+		case key == "default":
+			def = c
+		case key == "":
+			other = c
+		case !versionRE().MatchString(key):
+			n.Note(e.Place, "%s left out: not a version of TLS", convert.Quote(e.name))
+		case tls != nil && tls.value != c.value:
+			n.Note(e.Place, "%s left out: which version of TLS a client speaks is not a condition of a route; all of them go where those of line %d do", convert.Quote(e.name), tls.Line)
+		default:
+			tls = c
+		}
+	}
+	if tls == nil {
+		tls = def
+	} else if other != nil && def != nil && def.value != tls.value {
+		n.Note(def.Place, "default left out: which version of TLS a client speaks is not a condition of a route; all of them go where those of line %d do", tls.Line)
+	}
+	if other == nil {
+		other = def
+	}
+	var all []choice
+	if tls != nil && names.preread && !names.ended && tls.value != "" {
+		c := *tls
+		c.cond = convert.Condition{Protocols: []string{spec.ProtocolTLS}}
+		all = append(all, c)
+	}
+	if other != nil && other.value != "" {
+		all = append(all, *other)
+	}
+	return all
+}
+
+// versionRE matches the versions that nginx knows, and the regular expression of all of them.
+var versionRE = convert.LazyRE(`^(?:SSLv[23]|TLSv1(?:\.[0-3])?|~\*?\^?TLSv?(?:1)?)$`)
 
 // merge joins neighbours that have the same value.
 func merge(list []choice) []choice {

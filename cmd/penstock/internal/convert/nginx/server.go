@@ -137,11 +137,11 @@ func (n *conversion) fillListener(s *settings, d *directive, l *convert.Listener
 		if g == nil {
 			continue
 		}
-		r := convert.Route{From: c.cond.From, SNI: c.cond.SNI, ALPN: c.cond.ALPN, To: g, Share: c.share, SplitBy: c.by}
-		if len(r.SNI)+len(r.ALPN) > 0 {
-			l.TLS = true
+		r := convert.Route{Condition: c.cond, To: g, Share: c.share, SplitBy: c.by}
+		if r.ByName() || r.ByFirst() {
+			l.Sniffs = true
 		}
-		if network == "udp" && len(r.SNI)+len(r.ALPN) > 0 || strings.HasPrefix(l.URL, "unix") && len(r.From) > 0 {
+		if network == "udp" && (r.ByName() || r.ByFirst()) || strings.HasPrefix(l.URL, "unix") && len(r.From) > 0 {
 			n.Note(c.Place, "the listener %s cannot have this condition", l.Name)
 			continue
 		}
@@ -158,7 +158,7 @@ func (n *conversion) fillListener(s *settings, d *directive, l *convert.Listener
 		}
 	}
 	l.Fields.Sub("timeouts", "idle", convert.Duration(max(idle, time.Millisecond)))
-	n.sniff(s, l, l.TLS && !names.ended)
+	n.sniff(s, l, l.Sniffs && !names.ended)
 	n.closesBoth = n.closesBoth || network == "tcp" && !s.on("proxy_half_close")
 	return true
 }

@@ -177,9 +177,9 @@ canary: servers ## under load that varies, publish 50 harmless versions to six r
 faults: ## do each of many faults to the daemon, HAProxy and nginx, and write docs/faults.md: under 20 minutes
 	$(GO) run ./bench/trials/faults -out "$(RESULTS)" -docs docs/faults.md
 
-.PHONY: patroni
-patroni: ## fail a PostgreSQL over with Patroni behind HAProxy and behind what convert makes of its template, and show how soon clients write again: 3 rounds of 3 minutes; needs root, and Debian's packages patroni, etcd-server, postgresql and haproxy
-	$(GO) run ./bench/trials/patroni $(ARGS)
+.PHONY: failover
+failover: ## fail a PostgreSQL over with Patroni behind HAProxy and behind what convert makes of its template, and show how soon clients write again: 3 rounds of 3 minutes; needs root, and Debian's packages patroni, etcd-server, postgresql and haproxy
+	$(GO) run ./bench/trials/failover $(ARGS)
 
 .PHONY: soak
 soak: ## everything together for DURATION (2h) at a modest load, with phases in which nothing is killed; fails if anything is lost, left over, or grows

@@ -3,8 +3,8 @@
 // Patroni fails a PostgreSQL over behind HAProxy, with the template of Patroni's documentation, and behind Penstock, with what
 // convert makes of that, and shows how soon clients write again and which acknowledged rows are missing.
 //
-//	go run ./bench/trials/patroni -rounds 5 -out result.txt
-//	go run ./bench/trials/patroni -events kill -synchronous
+//	go run ./bench/trials/failover -rounds 5 -out result.txt
+//	go run ./bench/trials/failover -events kill -synchronous
 //
 // It needs root, and Debian's packages patroni, etcd-server, postgresql and haproxy. Both relays see the same fail-over.
 package main
@@ -58,7 +58,7 @@ func main() {
 	flag.StringVar(&s.protocol, "protocol", "etcd", "how Patroni speaks with etcd: etcd or etcd3; with etcd3, a primary of Patroni 3.0.2 that was stopped takes its place back, and rows are lost")
 	flag.StringVar(&s.bin, "postgres", "", "the folder of PostgreSQL's programs; the newest of Debian's packages unless given")
 	flag.Parse()
-	trial.Main("patroni", s.run)
+	trial.Main("failover", s.run)
 }
 
 func (s *settings) run() error {

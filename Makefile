@@ -17,6 +17,7 @@ PATIENCE ?= 18m
 DURATION ?= 2h
 ROUNDS ?= 9
 SOURCE ?= etcd
+CLUSTERS ?= patroni sentinel galera
 RESULTS ?= bin/faults
 
 # The modules of go.work. The library and xnet compile everywhere; the daemon and the benchmarks are for Linux. The servers of
@@ -178,8 +179,8 @@ faults: ## do each of many faults to the daemon, HAProxy and nginx, and write do
 	$(GO) run ./bench/trials/faults -out "$(RESULTS)" -docs docs/faults.md
 
 .PHONY: failover
-failover: ## fail a PostgreSQL over with Patroni behind HAProxy and behind what convert makes of its template, and show how soon clients write again: 3 rounds of 3 minutes; needs root, and Debian's packages patroni, etcd-server, postgresql and haproxy
-	$(GO) run ./bench/trials/failover $(ARGS)
+failover: ## fail a database over behind HAProxy and behind what convert makes of its template, and show how soon clients write again, for each of CLUSTERS (patroni sentinel galera): 3 rounds, up to 10 minutes each; needs root, and Debian's packages haproxy, patroni, etcd-server, postgresql, redis-sentinel, mariadb-server and galera-4
+	for c in $(CLUSTERS); do $(GO) run ./bench/trials/failover -cluster $$c $(ARGS); done
 
 .PHONY: soak
 soak: ## everything together for DURATION (2h) at a modest load, with phases in which nothing is killed; fails if anything is lost, left over, or grows

@@ -1,12 +1,12 @@
 //go:build linux
 
-// Patroni fails a PostgreSQL over behind HAProxy, with the template of Patroni's documentation, and behind Penstock, with what
-// convert makes of that, and shows how soon clients write again and which acknowledged rows are missing.
+// Failover fails a database over behind HAProxy, with the template of its documentation, and behind Penstock, with what convert
+// makes of that, and shows how soon clients write again and which acknowledged rows are missing.
 //
 //	go run ./bench/trials/failover -rounds 5 -out result.txt
-//	go run ./bench/trials/failover -events kill -synchronous
+//	go run ./bench/trials/failover -cluster sentinel -events kill
 //
-// It needs root, and Debian's packages patroni, etcd-server, postgresql and haproxy. Both relays see the same fail-over.
+// It needs root, and Debian's packages: haproxy, and those of the cluster. Both relays see the same failover.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"path/filepath"
+	"net/http"
 	"slices"
 	"strings"
 	"syscall"
@@ -34,74 +34,53 @@ var names = []string{"haproxy", "penstock"}
 // settings are the flags.
 type settings struct {
 	trial.Run
-	rounds       int
-	events       string
-	between      time.Duration
-	ttl          int
-	loopWait     int
-	retryTimeout int
-	synchronous  bool
-	protocol     string
-	bin          string
+	rounds  int
+	events  string
+	between time.Duration
 }
 
 func main() {
 	var s settings
+	var patroni patroni
+	var sentinel sentinel
+	clusters := map[string]kind{"patroni": &patroni, "sentinel": &sentinel, "galera": new(galera)}
 	s.Flags(flag.CommandLine)
+	name := flag.String("cluster", "patroni", "patroni: PostgreSQL, in packages postgresql, patroni and etcd-server; sentinel: Redis, in redis-server and redis-sentinel; galera: MariaDB, in mariadb-server, galera-4 and rsync")
 	flag.IntVar(&s.rounds, "rounds", 3, "rounds, each with an event of every kind")
-	flag.StringVar(&s.events, "events", "switchover,kill,freeze", "switchover: planned; kill: SIGKILL of the primary's Patroni and PostgreSQL; freeze: SIGSTOP of these until another is primary")
+	flag.StringVar(&s.events, "events", "switchover,kill,freeze", "switchover: planned; kill: SIGKILL of the primary and what watches it; freeze: SIGSTOP of these until all write to another one")
 	flag.DurationVar(&s.between, "between", 30*time.Second, "time between events, when the cluster is whole again; soon after each other, most members have gone down at once")
-	flag.IntVar(&s.ttl, "ttl", 30, "seconds until a primary that says nothing has lost its place; Patroni's default, and 20 is its least")
-	flag.IntVar(&s.loopWait, "loop-wait", 10, "seconds between two looks of Patroni; its default")
-	flag.IntVar(&s.retryTimeout, "retry-timeout", 10, "seconds that Patroni tries etcd and PostgreSQL again; its default")
-	flag.BoolVar(&s.synchronous, "synchronous", false, "a row is acknowledged when a standby has it")
-	flag.StringVar(&s.protocol, "protocol", "etcd", "how Patroni speaks with etcd: etcd or etcd3; with etcd3, a primary of Patroni 3.0.2 that was stopped takes its place back, and rows are lost")
-	flag.StringVar(&s.bin, "postgres", "", "the folder of PostgreSQL's programs; the newest of Debian's packages unless given")
+	patroni.flags(flag.CommandLine)
+	sentinel.flags(flag.CommandLine)
 	flag.Parse()
-	trial.Main("failover", s.run)
+	trial.Main("failover", func() error {
+		if clusters[*name] == nil {
+			return fmt.Errorf("-cluster is patroni, sentinel or galera, not %q", *name)
+		}
+		return s.run(*name, clusters[*name])
+	})
 }
 
-func (s *settings) run() error {
-	if s.bin == "" {
-		all, _ := filepath.Glob("/usr/lib/postgresql/*/bin") // the pattern is good
-		if len(all) == 0 {
-			return fmt.Errorf("no PostgreSQL: install Debian's package postgresql, or give -postgres")
-		}
-		s.bin = all[len(all)-1]
-	}
+func (s *settings) run(name string, kind kind) error {
 	end, err := s.Begin(1000)
 	if err != nil {
 		return err
 	}
 	defer end()
-	fmt.Fprintf(s.Out, "ttl: %d s\nloop_wait: %d s\nsynchronous: %v\nprotocol: %s\n\n", s.ttl, s.loopWait, s.synchronous, s.protocol)
-	c, err := startCluster(s)
+	fmt.Fprintf(s.Out, "cluster: %s\n", name)
+	c := &cluster{kind: kind, settings: s, name: name, http: http.Client{Timeout: 2 * time.Second}}
 	defer c.end()
-	if err != nil {
+	if err := c.begin(); err != nil {
 		return err
 	}
-	primary, err := c.whole()
-	if err != nil {
-		return err
-	}
-	db, err := dial("127.0.0.1:"+primary.postgres, time.Minute)
-	if err != nil {
-		return err
-	}
-	_, err = db.query("CREATE TABLE rows (writer text, row int, PRIMARY KEY (writer, row))")
-	db.Close()
-	if err != nil {
-		return err
-	}
-	r, err := startRelays(s, c)
+	r, err := startRelays(c)
 	defer r.end()
 	if err != nil {
 		return err
 	}
 	var writers []*writer
 	for _, relay := range names {
-		for kind, within := range kinds {
-			w := &writer{relay: relay, client: kind, addr: r.addr[relay], within: within}
+		for client, within := range kinds {
+			w := &writer{relay: relay, client: client, addr: r.addr[relay], within: within, on: c.connect}
 			w.begin()
 			defer w.end()
 			writers = append(writers, w)
@@ -134,56 +113,48 @@ func (s *settings) round(event string, c *cluster, writers []*writer, results ma
 		w.forget()
 	}
 	since := time.Now()
-	if err := all(writers, func(w *writer) bool { return w.wrote(since, old.postgres, false) }, "writes before the event"); err != nil {
+	if err := all(writers, func(w *writer) bool { return w.wrote(since, old.port, false) }, "writes before the event"); err != nil {
 		return err
 	}
 	start := time.Now()
-	var ordered chan error
+	ordered := make(chan error, 1)
+	ordered <- nil
 	switch event {
 	case "kill":
 		old.Kill()
 	case "freeze":
 		old.signal(syscall.SIGSTOP)
 	case "switchover":
-		to := c.members[(slices.Index(c.members, old)+1)%len(c.members)]
-		ordered = make(chan error, 1)
-		go func() { ordered <- c.switchover(old, to) }()
+		<-ordered
+		go func() { ordered <- c.switchover(c, old) }()
 	default:
 		return fmt.Errorf("there is no such event")
 	}
-	_, promoted, err := c.promoted(old)
+	promoted, err := c.waitPromoted(old)
 	if err != nil {
 		return err
 	}
-	missing := all(writers, func(w *writer) bool { return w.wrote(start, old.postgres, true) }, "writes to the new primary")
-	switch event {
-	case "kill":
-		err = old.Begin()
-	case "freeze":
-		old.signal(syscall.SIGCONT)
-	case "switchover":
-		err = <-ordered
-	}
-	if err != nil {
+	missing := all(writers, func(w *writer) bool { return w.wrote(start, old.port, true) }, "writes to the new primary")
+	if err := cmp.Or(<-ordered, old.recover()); err != nil {
 		return err
 	}
 	now, err := c.whole()
 	if err != nil {
 		return err
 	}
-	db, err := dial("127.0.0.1:"+now.postgres, time.Minute)
+	server, err := c.dial(now, time.Minute)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer server.Close()
 	for _, w := range writers {
-		o, err := w.outcome(start, promoted, old.postgres, db)
+		o, err := w.outcome(start, promoted, old.port, server)
 		if err != nil {
 			return err
 		}
-		key := fmt.Sprintf("event=%s/relay=%s/client=%s", event, w.relay, w.client)
+		key := fmt.Sprintf("cluster=%s/event=%s/relay=%s/client=%s", c.name, event, w.relay, w.client)
 		results[key] = append(results[key], o)
-		fmt.Fprintf(s.Out, "BenchmarkPatroni/%s\t1", key)
+		fmt.Fprintf(s.Out, "BenchmarkFailover/%s\t1", key)
 		for _, f := range figures {
 			fmt.Fprintf(s.Out, "\t%.4g %s", f.of(o), f.unit)
 		}
@@ -208,12 +179,12 @@ var figures = []struct {
 
 // table prints the medians; of rows that are lost or stale, the sums.
 func (s *settings) table(results map[string][]outcome) {
-	fmt.Fprintf(s.Out, "\n# medians of %d rounds; lost and stale: sums\n#%44s", s.rounds, "")
+	fmt.Fprintf(s.Out, "\n# medians of %d rounds; lost and stale: sums\n#%60s", s.rounds, "")
 	for _, f := range figures {
 		fmt.Fprintf(s.Out, " %17s", f.unit)
 	}
 	for _, key := range slices.Sorted(maps.Keys(results)) {
-		fmt.Fprintf(s.Out, "\n# %-43s", key)
+		fmt.Fprintf(s.Out, "\n# %-59s", key)
 		for _, f := range figures {
 			xs := stat.Of(results[key], f.of)
 			x := stat.Median(xs)

@@ -5,101 +5,76 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/penstock/penstock/bench/internal/proc"
-	"github.com/penstock/penstock/internal/testport"
 )
 
-// cluster is three members of Patroni and the etcd in which they agree.
-type cluster struct {
-	etcd    *proc.Process
-	members []*member
-	free    []func() // ends the reservation of a port
-	http    http.Client
+// patroni is PostgreSQL with Patroni and an etcd in which its members agree.
+type patroni struct {
+	ttl          int
+	loopWait     int
+	retryTimeout int
+	synchronous  bool
+	protocol     string
+	bin          string
 }
 
-// member is Patroni with its PostgreSQL: all processes of a namespace of their own, so that they end together, as those of a host do.
-type member struct {
-	proc.Process
-	name     string
-	postgres string // the port of PostgreSQL
-	rest     string // the port of Patroni
+func (p *patroni) flags(fs *flag.FlagSet) {
+	fs.IntVar(&p.ttl, "ttl", 30, "patroni: seconds until a primary that says nothing has lost its place; Patroni's default, and 20 is its least")
+	fs.IntVar(&p.loopWait, "loop-wait", 10, "patroni: seconds between two looks of Patroni; its default")
+	fs.IntVar(&p.retryTimeout, "retry-timeout", 10, "patroni: seconds that it tries etcd and PostgreSQL again; its default")
+	fs.BoolVar(&p.synchronous, "synchronous", false, "patroni: a row is acknowledged when a standby has it")
+	fs.StringVar(&p.protocol, "protocol", "etcd", "patroni: how it speaks with etcd: etcd or etcd3; with etcd3, a primary of Patroni 3.0.2 that was stopped takes its place back, and rows are lost")
+	fs.StringVar(&p.bin, "postgres", "", "patroni: the folder of PostgreSQL's programs; the newest of Debian's packages unless given")
 }
 
-func (c *cluster) port() (string, error) {
-	port, free, err := testport.Reserve()
-	if err == nil {
-		c.free = append(c.free, free)
+func (p *patroni) begin(c *cluster) error {
+	if p.bin == "" {
+		all, _ := filepath.Glob("/usr/lib/postgresql/*/bin") // the pattern is good
+		if len(all) == 0 {
+			return fmt.Errorf("no PostgreSQL: install Debian's package postgresql, or give -postgres")
+		}
+		p.bin = all[len(all)-1]
 	}
-	return port, err
-}
-
-// startCluster starts a cluster in a folder and waits until it is whole. The caller must call end, also after an error.
-func startCluster(s *settings) (*cluster, error) {
-	c := &cluster{http: http.Client{Timeout: 2 * time.Second}}
-	if os.Geteuid() != 0 {
-		return c, fmt.Errorf("root is needed, for namespaces and for the user postgres")
-	}
-	who, err := user.Lookup("postgres")
-	if err != nil {
-		return c, fmt.Errorf("%w; install postgresql, patroni and etcd", err)
-	}
-	uid, _ := strconv.Atoi(who.Uid)
-	gid, _ := strconv.Atoi(who.Gid)
-	if err := os.Chmod(s.Dir, 0o711); err != nil { // for the user postgres
-		return c, err
-	}
-	var ports [8]string
-	for i := range ports {
-		if ports[i], err = c.port(); err != nil {
-			return c, err
+	fmt.Fprintf(c.Out, "ttl: %d s\nloop_wait: %d s\nsynchronous: %v\nprotocol: %s\n\n", p.ttl, p.loopWait, p.synchronous, p.protocol)
+	var client, peer string
+	for _, port := range []*string{&client, &peer} {
+		if err := c.reserve(port); err != nil {
+			return err
 		}
 	}
-	dir := filepath.Join(s.Dir, "etcd")
+	dir := filepath.Join(c.Dir, "etcd")
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		return c, err
+		return err
 	}
-	url, peers := "http://127.0.0.1:"+ports[6], "http://127.0.0.1:"+ports[7]
-	c.etcd = &proc.Process{Dir: dir, Argv: []string{"etcd", "--enable-v2", "--data-dir", filepath.Join(dir, "data"), "--listen-client-urls", url, "--advertise-client-urls", url,
+	url, peers := "http://127.0.0.1:"+client, "http://127.0.0.1:"+peer
+	etcd := &proc.Process{Dir: dir, Argv: []string{"etcd", "--enable-v2", "--data-dir", filepath.Join(dir, "data"), "--listen-client-urls", url, "--advertise-client-urls", url,
 		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "default=" + peers}}
-	if err := c.etcd.Begin(); err != nil {
-		return c, err
+	c.others = append(c.others, etcd)
+	if err := etcd.Begin(); err != nil {
+		return err
 	}
-	for i := range 3 {
-		m := &member{name: fmt.Sprint("m", i+1), postgres: ports[2*i], rest: ports[2*i+1]}
-		m.Dir = filepath.Join(s.Dir, m.name)
-		file := filepath.Join(m.Dir, "patroni.yml")
-		if err := os.Mkdir(m.Dir, 0o700); err != nil {
-			return c, err
+	for _, m := range c.members {
+		file, err := m.file("patroni.yml", "%s", p.config(m, client))
+		if err != nil {
+			return err
 		}
-		if err := os.WriteFile(file, []byte(m.config(s, ports[6])), 0o644); err != nil {
-			return c, err
-		}
-		if err := os.Chown(m.Dir, uid, gid); err != nil {
-			return c, err
-		}
-		m.Argv = []string{"unshare", "--pid", "--fork", "--mount-proc", "setpriv", "--reuid", who.Uid, "--regid", who.Gid, "--clear-groups", "patroni", file}
-		c.members = append(c.members, m)
-		if err := m.Begin(); err != nil {
-			return c, err
+		if err := m.run("postgres", "patroni", file); err != nil {
+			return err
 		}
 	}
-	_, err = c.whole()
-	return c, err
+	return nil
 }
 
 // config is Patroni's example, with ports and folders of its own, and nobody asked for a password.
-func (m *member) config(s *settings, etcd string) string {
+func (p *patroni) config(m *member, etcd string) string {
 	return fmt.Sprintf(`scope: trial
 name: %[1]s
 restapi: {listen: "127.0.0.1:%[2]s", connect_address: "127.0.0.1:%[2]s"}
@@ -116,34 +91,22 @@ postgresql:
   pgpass: %[9]s/pgpass
   authentication: {replication: {username: replicator, password: x}, superuser: {username: postgres, password: x}, rewind: {username: rewinder, password: x}}
   parameters: {unix_socket_directories: %[9]s}
-`, m.name, m.rest, etcd, s.ttl, s.loopWait, s.retryTimeout, s.synchronous, m.postgres, m.Dir, s.bin, s.protocol)
+`, m.name, m.more, etcd, p.ttl, p.loopWait, p.retryTimeout, p.synchronous, m.port, m.Dir, p.bin, p.protocol)
 }
 
-// end ends it.
-func (c *cluster) end() {
-	for _, m := range c.members {
-		m.signal(syscall.SIGCONT)
-		m.Kill()
-	}
-	if c.etcd != nil {
-		c.etcd.Kill()
-	}
-	c.http.CloseIdleConnections()
-	for _, free := range c.free {
-		free()
-	}
+// template is what Patroni's documentation and its packages have for HAProxy.
+func (p *patroni) template(c *cluster) string {
+	return `    option httpchk OPTIONS /primary
+    http-check expect status 200
+    default-server inter 3s fall 3 rise 2 on-marked-down shutdown-sessions
+` + c.servers(func(_ int, m *member) string { return "maxconn 100 check port " + m.more })
 }
 
-// signal sends a signal to all processes of a member.
-func (m *member) signal(sig syscall.Signal) {
-	for _, pid := range m.Tree() {
-		syscall.Kill(pid, sig)
-	}
-}
+func (p *patroni) connect(c conn) db { return &sql{&postgres{c}, "SHOW port"} }
 
-// isPrimary asks Patroni, as the relays' checks do.
-func (c *cluster) isPrimary(m *member) bool {
-	r, err := c.http.Get("http://127.0.0.1:" + m.rest + "/primary")
+// promoted asks Patroni, as the relays' checks do.
+func (p *patroni) promoted(c *cluster, m, _ *member) bool {
+	r, err := c.http.Get("http://127.0.0.1:" + m.more + "/primary")
 	if err != nil {
 		return false
 	}
@@ -151,57 +114,24 @@ func (c *cluster) isPrimary(m *member) bool {
 	return r.StatusCode == http.StatusOK
 }
 
-// whole waits until there is a primary, from which both others replicate, and returns it.
-func (c *cluster) whole() (primary *member, err error) {
-	err = proc.Until("a primary and two standbys", patience, 100*time.Millisecond, func() error {
-		primary = nil
-		var primaries []string
-		for _, m := range c.members {
-			if err := m.Failed(); err != nil {
-				return fmt.Errorf("%s: %w: %s", m.name, err, m.Printed())
-			}
-			if c.isPrimary(m) {
-				primary, primaries = m, append(primaries, m.name)
-			}
-		}
-		if len(primaries) != 1 { // one that was stopped says for a moment that it still is
-			return fmt.Errorf("primaries: %q: %s", primaries, c.members[0].Printed())
-		}
-		db, err := dial("127.0.0.1:"+primary.postgres, time.Second)
-		if err != nil {
-			return err
-		}
-		defer db.Close()
-		n, err := db.query("SELECT application_name FROM pg_stat_replication WHERE state = 'streaming'")
-		if err == nil && len(n) != len(c.members)-1 {
-			err = fmt.Errorf("%s replicates to %d: %v", primary.name, len(n), n)
-		}
-		return err
-	})
+// primary returns the member from which both others replicate.
+func (p *patroni) primary(c *cluster) (*member, error) {
+	primary, err := c.only(func(m *member) bool { return p.promoted(c, m, nil) })
+	if err != nil {
+		return nil, err
+	}
+	n, err := c.ask(primary, "SELECT application_name FROM pg_stat_replication WHERE state = 'streaming'")
+	if err == nil && len(n) != len(c.members)-1 {
+		err = fmt.Errorf("%s replicates to %d: %v", primary.name, len(n), n)
+	}
 	return primary, err
 }
 
-// promoted waits until another member says that it is primary, and returns it and when it said so.
-func (c *cluster) promoted(old *member) (*member, time.Time, error) {
-	var next *member
-	err := proc.Until("another primary", patience, 20*time.Millisecond, func() error {
-		for _, m := range c.members {
-			if m != old && c.isPrimary(m) {
-				next = m
-				return nil
-			}
-		}
-		return fmt.Errorf("none of the others is")
-	})
-	return next, time.Now(), err
-}
-
-// switchover asks Patroni to make another member the primary. That takes as long as it takes.
-func (c *cluster) switchover(from, to *member) error {
-	body, _ := json.Marshal(map[string]string{"leader": from.name, "candidate": to.name}) // strings
+func (p *patroni) switchover(c *cluster, old *member) error {
+	body, _ := json.Marshal(map[string]string{"leader": old.name, "candidate": c.another(old).name}) // strings
 	slow := http.Client{Timeout: patience}
 	defer slow.CloseIdleConnections()
-	r, err := slow.Post("http://127.0.0.1:"+from.rest+"/switchover", "application/json", bytes.NewReader(body))
+	r, err := slow.Post("http://127.0.0.1:"+old.more+"/switchover", "application/json", bytes.NewReader(body))
 	if err != nil {
 		return err
 	}

@@ -7,51 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"strings"
-	"time"
 )
 
-// conn is a connection to PostgreSQL that needs no password: as much of its protocol, version 3.0, as one query at a time takes.
+// postgres is a connection to PostgreSQL that needs no password: as much of its protocol, version 3.0, as one query at a time takes.
 // (PostgreSQL's manual, "Frontend/Backend Protocol", "Message Formats")
-type conn struct {
-	net.Conn
-	within time.Duration // how long a query may take; 0: for ever
-}
+type postgres struct{ conn }
 
-// serverError is an error that the server has reported.
-type serverError struct{ code, message string }
-
-func (e *serverError) Error() string { return fmt.Sprintf("%s (%s)", e.message, e.code) }
-
-// readOnly reports whether a server that is not the primary has refused a write (read_only_sql_transaction).
-func readOnly(err error) bool {
-	e, ok := errors.AsType[*serverError](err)
-	return ok && e.code == "25006"
-}
-
-// dial connects, and waits until the server takes queries. Nothing, this included, takes longer than within, unless that is 0.
-func dial(addr string, within time.Duration) (*conn, error) {
-	c, err := connect(addr, within)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.start(); err != nil {
-		c.Close()
-		return nil, err
-	}
-	return c, nil
-}
-
-// connect connects. The caller must call start before queries.
-func connect(addr string, within time.Duration) (*conn, error) {
-	d := net.Dialer{Timeout: within}
-	nc, err := d.Dial("tcp", addr)
-	return &conn{nc, within}, err
-}
-
-// start waits until the server takes queries.
-func (c *conn) start() error {
+// login waits until the server takes queries.
+func (c *postgres) login() error {
 	c.limit()
 	const version = 3 << 16
 	text := "user\x00postgres\x00database\x00postgres\x00\x00"
@@ -64,14 +28,8 @@ func (c *conn) start() error {
 	return err
 }
 
-func (c *conn) limit() {
-	if c.within > 0 {
-		c.SetDeadline(time.Now().Add(c.within))
-	}
-}
-
-// query runs a statement and returns the first column of its rows.
-func (c *conn) query(text string) ([]string, error) {
+// ask runs a statement and returns the first column of its rows.
+func (c *postgres) ask(text string) ([]string, error) {
 	c.limit()
 	b := binary.BigEndian.AppendUint32([]byte{'Q'}, uint32(4+len(text)+1))
 	if _, err := c.Write(append(append(b, text...), 0)); err != nil {
@@ -81,7 +39,7 @@ func (c *conn) query(text string) ([]string, error) {
 }
 
 // answer reads until the server is ready for the next query.
-func (c *conn) answer() (column []string, err error) {
+func (c *postgres) answer() (column []string, err error) {
 	for {
 		kind, body, bad := c.message()
 		if bad != nil {
@@ -106,7 +64,7 @@ func (c *conn) answer() (column []string, err error) {
 	}
 }
 
-func (c *conn) message() (kind byte, body []byte, err error) {
+func (c *postgres) message() (kind byte, body []byte, err error) {
 	var head [5]byte
 	if _, err := io.ReadFull(c, head[:]); err != nil {
 		return 0, nil, err
@@ -122,16 +80,19 @@ func (c *conn) message() (kind byte, body []byte, err error) {
 
 // parseError reads the fields of an ErrorResponse.
 func parseError(body []byte) error {
-	e := new(serverError)
+	var code, message string
 	for field := range strings.SplitSeq(string(body), "\x00") {
 		switch {
 		case strings.HasPrefix(field, "C"):
-			e.code = field[1:]
+			code = field[1:]
 		case strings.HasPrefix(field, "M"):
-			e.message = field[1:]
+			message = field[1:]
 		}
 	}
-	return e
+	if code == "25006" { // read_only_sql_transaction
+		return fmt.Errorf("%w: %s", errStandby, message)
+	}
+	return fmt.Errorf("%s (%s)", message, code)
 }
 
 // firstColumn reads the first value of a DataRow.

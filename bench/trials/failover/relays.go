@@ -9,17 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/trial"
 )
 
-// template is what Patroni's documentation and its packages have for HAProxy, with the pages of statistics left out.
-func template(listen string, c *cluster) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, `global
+// defaults are those of Patroni's template, with the pages of statistics left out.
+const defaults = `global
     maxconn 100
 
 defaults
@@ -33,15 +30,7 @@ defaults
 
 listen primary
     bind %s
-    option httpchk OPTIONS /primary
-    http-check expect status 200
-    default-server inter 3s fall 3 rise 2 on-marked-down shutdown-sessions
-`, listen)
-	for _, m := range c.members {
-		fmt.Fprintf(&b, "    server %s 127.0.0.1:%s maxconn 100 check port %s\n", m.name, m.postgres, m.rest)
-	}
-	return b.String()
-}
+%s`
 
 // relays are HAProxy with the template, and Penstock with what convert makes of it.
 type relays struct {
@@ -51,37 +40,37 @@ type relays struct {
 }
 
 // startRelays starts both. The caller must call end, also after an error.
-func startRelays(s *settings, c *cluster) (*relays, error) {
+func startRelays(c *cluster) (*relays, error) {
 	r := &relays{addr: map[string]string{}}
-	var files = map[string]string{}
+	files := map[string]string{}
 	for _, name := range names {
-		port, err := c.port()
-		if err != nil {
+		var port string
+		if err := c.reserve(&port); err != nil {
 			return r, err
 		}
 		r.addr[name] = "127.0.0.1:" + port
-		dir := filepath.Join(s.Dir, name)
+		dir := filepath.Join(c.Dir, name)
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return r, err
 		}
 		files[name] = filepath.Join(dir, "haproxy.cfg")
-		if err := os.WriteFile(files[name], []byte(template(r.addr[name], c)), 0o644); err != nil {
+		if err := os.WriteFile(files[name], fmt.Appendf(nil, defaults, r.addr[name], c.template(c)), 0o644); err != nil {
 			return r, err
 		}
 	}
-	r.haproxy = &proc.Process{Dir: filepath.Join(s.Dir, "haproxy"), Argv: []string{"haproxy", "-db", "-f", files["haproxy"]}}
+	r.haproxy = &proc.Process{Dir: filepath.Join(c.Dir, "haproxy"), Argv: []string{"haproxy", "-db", "-f", files["haproxy"]}}
 	if err := r.haproxy.Begin(); err != nil {
 		return r, err
 	}
 	var said bytes.Buffer
-	convert := exec.Command(s.Penstock, "convert", files["penstock"])
+	convert := exec.Command(c.Penstock, "convert", files["penstock"])
 	convert.Stderr = &said
 	config, err := convert.Output()
 	if err != nil {
 		return r, fmt.Errorf("penstock convert: %w: %s", err, said.Bytes())
 	}
-	dir := filepath.Join(s.Dir, "penstock")
-	if r.penstock, err = trial.NewDaemon(s.Penstock, dir, fmt.Sprintf("%sadmin: {listen: \"unix://%s/admin\"}\n", config, dir)); err != nil {
+	dir := filepath.Join(c.Dir, "penstock")
+	if r.penstock, err = trial.NewDaemon(c.Penstock, dir, fmt.Sprintf("%sadmin: {listen: \"unix://%s/admin\"}\n", config, dir)); err != nil {
 		return r, err
 	}
 	if err := r.penstock.Begin(); err != nil {

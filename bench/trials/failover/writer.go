@@ -3,7 +3,8 @@
 package main
 
 import (
-	"fmt"
+	"errors"
+	"net"
 	"strconv"
 	"sync"
 	"time"
@@ -15,11 +16,13 @@ type writer struct {
 	client string // what kind: see kinds
 	addr   string
 	within time.Duration
+	on     func(conn) db // see kind
 
 	mu       sync.Mutex
 	acks     []ack
-	readOnly int // writes that a server refused because it is not the primary
-	failed   int // writes and connects that failed otherwise
+	readOnly int  // writes that a server refused because it is not the primary
+	failed   int  // writes and connects that failed otherwise
+	again    bool // connect again
 	stop     chan struct{}
 	work     sync.WaitGroup
 }
@@ -46,18 +49,19 @@ func (w *writer) begin() {
 func (w *writer) name() string { return w.relay + "/" + w.client }
 
 func (w *writer) run() {
-	var c *conn
+	var server db
+	var port string
 	defer func() {
-		if c != nil {
-			c.Close()
+		if server != nil {
+			server.Close()
 		}
 	}()
 	go func() { // ends what waits for ever
 		<-w.stop
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if c != nil {
-			c.Close()
+		if server != nil {
+			server.Close()
 		}
 	}()
 	for row := 0; ; row++ {
@@ -67,32 +71,34 @@ func (w *writer) run() {
 		case <-time.After(between):
 		}
 		var err error
-		if c == nil {
-			fresh, bad := connect(w.addr, w.within)
+		if server == nil {
+			d := net.Dialer{Timeout: w.within}
+			nc, bad := d.Dial("tcp", w.addr)
 			if err = bad; err == nil {
 				w.mu.Lock()
-				c = fresh
+				server = w.on(conn{nc, w.within})
 				w.mu.Unlock()
-				err = c.start()
+				port, err = server.start()
 			}
 		}
-		var said []string
 		if err == nil {
-			said, err = c.query(fmt.Sprintf("INSERT INTO rows VALUES ('%s', %d) RETURNING current_setting('port')", w.name(), row))
+			err = server.write(w.name(), row)
 		}
 		w.mu.Lock()
 		switch {
-		case err == nil && len(said) == 1:
-			w.acks = append(w.acks, ack{row, time.Now(), said[0]})
-		case readOnly(err):
+		case w.again: // it began before
+		case err == nil:
+			w.acks = append(w.acks, ack{row, time.Now(), port})
+		case errors.Is(err, errStandby):
 			w.readOnly++
 		default:
 			w.failed++
 		}
-		if err != nil && c != nil {
-			c.Close()
-			c = nil
+		if (err != nil || w.again) && server != nil {
+			server.Close()
+			server = nil
 		}
+		w.again = false
 		w.mu.Unlock()
 	}
 }
@@ -102,11 +108,11 @@ func (w *writer) end() {
 	w.work.Wait()
 }
 
-// forget forgets what was counted.
+// forget forgets what was counted, and has the writer connect again.
 func (w *writer) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.acks, w.readOnly, w.failed = nil, 0, 0
+	w.acks, w.readOnly, w.failed, w.again = nil, 0, 0, true
 }
 
 // wrote reports whether a server has acknowledged a row since then. other: one that is not this server.
@@ -132,11 +138,11 @@ type outcome struct {
 	Stale    float64 // rows that the old primary has acknowledged after the first of the new one
 }
 
-// outcome returns what became of the rows that were acknowledged until now. db is the new primary.
-func (w *writer) outcome(event, promoted time.Time, old string, db *conn) (o outcome, err error) {
+// outcome returns what became of the rows that were acknowledged until now. server is the new primary.
+func (w *writer) outcome(event, promoted time.Time, old string, server db) (o outcome, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock() // so that no row is acknowledged meanwhile
-	has, err := w.kept(db)
+	has, err := w.kept(server)
 	if err != nil {
 		return o, err
 	}
@@ -166,8 +172,8 @@ func judge(acks []ack, has map[int]bool, event, promoted time.Time, old string) 
 }
 
 // kept returns which of its rows a server has.
-func (w *writer) kept(c *conn) (map[int]bool, error) {
-	all, err := c.query(fmt.Sprintf("SELECT row FROM rows WHERE writer = '%s'", w.name()))
+func (w *writer) kept(server db) (map[int]bool, error) {
+	all, err := server.rows(w.name())
 	if err != nil {
 		return nil, err
 	}

@@ -36,6 +36,8 @@ func TestExplain(t *testing.T) {
 		{file: "database", listener: "postgres", from: "10.0.0.77"},
 		{file: "dns-front", listener: "dns-udp", from: "2001:db8::1"},
 		{file: "patroni", listener: "postgres", from: "10.0.0.77"},
+		{file: "redis-sentinel", listener: "redis", from: "10.0.0.77"},
+		{file: "galera", listener: "mariadb", from: "10.0.0.77"},
 		{file: "tcp-to-unix", listener: "web", from: "198.51.100.1"},
 		{file: "egress-by-name", listener: "https", from: "10.0.0.7", sni: "archive.ubuntu.com"},
 		{file: "egress-by-name", listener: "https", from: "10.0.0.7", sni: "example.com"},

@@ -183,6 +183,18 @@ var layer4Cases = []layer4Case{
 	}, func(t *testing.T, at net.Addr) string {
 		return greeted(at, clientHello("a", "h2", "http/1.1")) + ", " + greeted(at, clientHello("a", "http/1.1"))
 	}},
+	{"first", "filter chains by TLS, by HTTP in the clear, and for all others", "tls, tls, http, http, other", func(t *testing.T, name string) []string {
+		l := strings.Replace(inspected(name, chainOf("r", `"transportProtocol": "raw_buffer"`, name+"-other"), chainOf("t", `"transportProtocol": "tls"`, name+"-tls"),
+			chainOf("h", `"transportProtocol": "raw_buffer", "applicationProtocols": ["http/1.0", "http/1.1"]`, name+"-http")),
+			`"listenerFilters": [`, `"listenerFilters": [{"name": "http", "typedConfig": {`+typeOf+`extensions.filters.listener.http_inspector.v3.HttpInspector"}}, `, 1)
+		list := []string{l}
+		for _, n := range []string{"other", "tls", "http"} {
+			list = append(list, edsCluster(name+"-"+n, ""), assignment(name+"-"+n, speakers(n)(t)...))
+		}
+		return list
+	}, func(t *testing.T, at net.Addr) string {
+		return strings.Join([]string{greeted(at, clientHello("a.example", "h2")), greeted(at, clientHello("b.example")), greeted(at, []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n")), greeted(at, []byte("POST / HTTP/1.0\r\n\r\n")), greeted(at, []byte("SSH-2.0-OpenSSH_9.2\r\n"))}, ", ")
+	}},
 	{"source", "filter chains by the client's address", "near", func(t *testing.T, name string) []string {
 		list := []string{inspected(name, chainOf("n", `"sourcePrefixRanges": [{"addressPrefix": "127.0.0.0", "prefixLen": 8}]`, name+"-near"), chainOf("d", "", name+"-far"))}
 		for _, n := range []string{"near", "far"} {

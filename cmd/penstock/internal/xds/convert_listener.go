@@ -25,6 +25,7 @@ type listenerPlan struct {
 	chains  []*chain // with conditions
 	to      *chain   // default route; nil: none
 	sniffed bool     // something is read before a client is routed
+	http    bool     // the protocols of connections without TLS are those of HTTP
 }
 
 // A chain is a FilterChain.
@@ -38,6 +39,8 @@ type chain struct {
 	hashed bool
 
 	sni, alpn []string
+	transport string   // tls, raw_buffer; empty: any
+	http      []string // protocols of connections without TLS, as those of a route
 	from      []netip.Prefix
 	at        *object // the conditions; nil: none
 }
@@ -194,7 +197,7 @@ func (l *listenerPlan) filters() {
 	}
 	l.keys.in("sniff").set("timeout", exact(timeout), o.path("listener_filters_timeout"))
 	for _, f := range o.objects("listener_filters") {
-		v := f.open("typed_config", &tlsInspectorTable, &proxyFilterTable, &udpProxyTable)
+		v := f.open("typed_config", &tlsInspectorTable, &httpInspectorTable, &proxyFilterTable, &udpProxyTable)
 		if v == nil {
 			continue
 		}
@@ -207,6 +210,8 @@ func (l *listenerPlan) filters() {
 			if n, _ := v.number("max_client_hello_size"); n > 0 {
 				l.keys.in("sniff").set("max", strconv.FormatUint(n, 10), v.path("max_client_hello_size"))
 			}
+		case &httpInspectorTable:
+			l.http = true
 		case &proxyFilterTable:
 			l.proxy(v.path(""))
 		case &udpProxyTable:
@@ -258,9 +263,9 @@ func (l *listenerPlan) readChains() {
 		if c == nil {
 			continue
 		}
-		conditions := len(c.sni)+len(c.alpn)+len(c.from) > 0
+		conditions := len(c.sni)+len(c.alpn)+len(c.from) > 0 || c.transport != ""
 		if f.as.name == "default_filter_chain" {
-			c.sni, c.alpn, c.from = nil, nil, nil // they do not matter
+			c.sni, c.alpn, c.from, c.http, c.transport = nil, nil, nil, nil, "" // they do not matter
 			if l.to != nil {
 				// A chain without conditions takes everybody before the default does.
 				continue
@@ -286,7 +291,7 @@ func (l *listenerPlan) readChains() {
 			c.name = fmt.Sprintf("%.58s-%d", base, n)
 		}
 		names[c.name] = true
-		if len(c.sni)+len(c.alpn) > 0 {
+		if len(c.sni)+len(c.alpn) > 0 || c.transport != "" {
 			l.sniffed = true
 		}
 		l.chains = append(l.chains, c)
@@ -294,12 +299,46 @@ func (l *listenerPlan) readChains() {
 	if all == 0 {
 		o.fail("filter_chains", "missing")
 	}
+	l.withoutTLS()
 	if proxies > 0 {
 		if proxies != all {
 			o.fail("filter_chains", "use_proxy_proto must be the same in all chains")
 		}
 		l.proxy("filter_chains")
 	}
+}
+
+// withoutTLS looks at the chains for all connections that are not TLS. Their routes have no condition that says so, but come behind those
+// that take what is TLS.
+func (l *listenerPlan) withoutTLS() {
+	l.chains = slices.DeleteFunc(l.chains, func(c *chain) bool {
+		if c.transport != rawBuffer || len(c.http) > 0 {
+			return false
+		}
+		if !slices.ContainsFunc(l.chains, func(t *chain) bool {
+			return t.transport == "tls" && len(t.sni)+len(t.alpn) == 0 && (len(t.from) == 0 || slices.Equal(t.from, c.from))
+		}) {
+			c.at.fail("transport_protocol", "not supported: raw_buffer without a chain that takes all of tls from the same addresses; add one, which may lead to a cluster without endpoints")
+		}
+		if len(c.from) > 0 {
+			return false
+		}
+		if l.to != nil && l.to.at != nil && l.to.transport == rawBuffer {
+			c.o.fail("filter_chain_match", "a second chain without other conditions")
+		}
+		l.to = c // a chain for everybody gets nobody
+		return true
+	})
+	if l.to == nil || l.to.transport != rawBuffer {
+		return
+	}
+	l.chains = slices.DeleteFunc(l.chains, func(c *chain) bool {
+		if c.transport != "" || len(c.sni) > 0 {
+			return false
+		}
+		c.at.warn("", "no client gets to this chain: chains with a transport_protocol take all of them before, as in Envoy")
+		return true
+	})
 }
 
 // chain reads one filter chain.
@@ -350,13 +389,14 @@ func (l *listenerPlan) conditions(c *chain, m *object) {
 		c.sni = append(c.sni, strings.ToLower(name))
 	}
 	c.alpn = m.texts("application_protocols")
-	switch p := m.text("transport_protocol"); {
-	case p == "":
-	case p == "tls" && len(c.sni)+len(c.alpn) > 0:
-	case p == "tls", p == "raw_buffer":
-		m.fail("transport_protocol", "not supported: %s alone; allowed: tls together with server_names or application_protocols", p)
-	default:
-		m.fail("transport_protocol", "unknown value %q; allowed: tls", ads.OneLine(p))
+	switch c.transport = m.text("transport_protocol"); {
+	case c.transport == rawBuffer && len(c.sni) > 0:
+		m.fail("transport_protocol", "no client matches: those with a server name speak tls")
+	case c.transport != "" && c.transport != "tls" && c.transport != rawBuffer:
+		m.fail("transport_protocol", "unknown value %q; allowed: tls, raw_buffer", ads.OneLine(c.transport))
+	}
+	if len(c.alpn) > 0 && c.transport != "tls" && len(c.sni) == 0 {
+		l.spoken(c, m)
 	}
 	for _, r := range m.objects("source_prefix_ranges") {
 		a, err := netip.ParseAddr(r.text("address_prefix"))
@@ -371,5 +411,36 @@ func (l *listenerPlan) conditions(c *chain, m *object) {
 			continue
 		}
 		c.from = append(c.from, p)
+	}
+}
+
+// rawBuffer is the transport protocol of connections without TLS.
+const rawBuffer = "raw_buffer"
+
+// spoken finds those of the protocols of a chain that connections without TLS may have. In Envoy they are those that http_inspector sees.
+func (l *listenerPlan) spoken(c *chain, m *object) {
+	const path = "application_protocols"
+	for _, name := range c.alpn {
+		switch {
+		case !l.http:
+		case name == "http/1.0", name == "http/1.1":
+			if !slices.Contains(c.http, spec.ProtocolHTTP) {
+				c.http = append(c.http, spec.ProtocolHTTP)
+			}
+		case name == "h2c":
+			c.http = append(c.http, "http2")
+		}
+	}
+	if slices.Contains(c.alpn, "http/1.0") != slices.Contains(c.alpn, "http/1.1") && len(c.http) > 0 {
+		m.warn(path, "without TLS, http/1.0 and http/1.1 are one protocol here")
+	}
+	if c.transport != rawBuffer {
+		return
+	}
+	switch c.alpn = nil; {
+	case !l.http:
+		m.fail(path, "no client matches: without TLS and the listener filter http_inspector a connection has none")
+	case len(c.http) == 0:
+		m.fail(path, "no client matches: without TLS a connection has http/1.0, http/1.1 or h2c")
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
 // Envoy looks for the most specific filter chain; here the first route that matches is taken. So the
@@ -18,22 +20,56 @@ const maxRoutes = 4096
 // A routePlan is a route: those conditions of a chain that are equally specific.
 type routePlan struct {
 	*chain
-	name string
-	sni  []string
-	from []netip.Prefix
-	rank rank
+	name      string
+	sni, alpn []string
+	protocols []string // by the first bytes
+	from      []netip.Prefix
+	rank      rank
 }
 
-// A rank is how specific a route is. Server names come first, then protocols, then addresses, as in
+// A rank is how specific a route is. Server names come first, then whether it is TLS, then protocols, then addresses, as in
 // Envoy.
 type rank struct {
-	sni  int // 1<<16: whole names; otherwise the length of what follows the wildcard; 0: any
-	alpn int
-	bits int // of prefixes; -1: any
+	sni       int // 1<<16: whole names; otherwise the length of what follows the wildcard; 0: any
+	transport int // 2: it is known by the first bytes; 1: no TLS, which are all that no route before has taken; 0: any
+	alpn      int
+	bits      int // of prefixes; -1: any
 }
 
 func (a rank) compare(b rank) int {
-	return cmp.Or(cmp.Compare(b.sni, a.sni), cmp.Compare(b.alpn, a.alpn), cmp.Compare(b.bits, a.bits))
+	return cmp.Or(cmp.Compare(b.sni, a.sni), cmp.Compare(b.transport, a.transport), cmp.Compare(b.alpn, a.alpn), cmp.Compare(b.bits, a.bits))
+}
+
+// kinds returns the conditions of a chain besides names and addresses, as routes without these: more than one if they are alternatives.
+func (c *chain) kinds() (list []routePlan) {
+	if len(c.alpn) > 0 {
+		r := routePlan{chain: c, alpn: c.alpn, rank: rank{alpn: 1}}
+		if c.transport != "" {
+			r.rank.transport = 2
+		}
+		list = append(list, r)
+	}
+	if len(c.http) > 0 {
+		r := routePlan{chain: c, protocols: c.http, rank: rank{alpn: 1}}
+		if c.transport != "" {
+			r.rank.transport = 2
+		}
+		list = append(list, r)
+	}
+	if len(list) > 0 {
+		return list
+	}
+	r := routePlan{chain: c}
+	switch c.transport {
+	case "tls":
+		r.rank.transport = 2
+		if len(c.sni) == 0 {
+			r.protocols = []string{spec.ProtocolTLS}
+		}
+	case rawBuffer:
+		r.rank.transport = 1
+	}
+	return []routePlan{r}
 }
 
 func rankOfName(s string) int {
@@ -59,21 +95,21 @@ func (l *listenerPlan) routes() (list []routePlan) {
 		if len(c.from) == 0 {
 			prefixes[-1] = nil
 		}
-		if len(list)+len(names)*len(prefixes) > maxRoutes {
+		kinds := c.kinds()
+		if len(list)+len(names)*len(prefixes)*len(kinds) > maxRoutes {
 			l.o.fail("filter_chains", "more than %d routes", maxRoutes)
 			return list
 		}
 		var own []routePlan
 		for sni, s := range names {
 			for bits, p := range prefixes {
-				r := routePlan{chain: c, sni: s, from: p, rank: rank{sni: sni, bits: bits}}
-				if len(c.alpn) > 0 {
-					r.rank.alpn = 1
+				for _, r := range kinds {
+					r.sni, r.from, r.rank.sni, r.rank.bits = s, p, sni, bits
+					own = append(own, r)
 				}
-				own = append(own, r)
 			}
 		}
-		sort.Slice(own, func(i, j int) bool { return own[i].rank.compare(own[j].rank) < 0 })
+		sort.SliceStable(own, func(i, j int) bool { return own[i].rank.compare(own[j].rank) < 0 })
 		for i := range own {
 			own[i].name = c.name
 			if i > 0 {
@@ -84,7 +120,33 @@ func (l *listenerPlan) routes() (list []routePlan) {
 	}
 	sort.SliceStable(list, func(i, j int) bool { return list[i].rank.compare(list[j].rank) < 0 })
 	l.warnFallThrough()
-	return list
+	return withoutHidden(list)
+}
+
+// withoutHidden leaves out routes whose clients an earlier one takes by what they speak.
+func withoutHidden(list []routePlan) (kept []routePlan) {
+	for _, r := range list {
+		if i := slices.IndexFunc(kept, func(e routePlan) bool { return e.takes(&r) }); i >= 0 {
+			r.at.warn("", "no client gets to the route %s: the route %s takes them before, as in Envoy", r.name, kept[i].name)
+			continue
+		}
+		kept = append(kept, r)
+	}
+	return kept
+}
+
+// takes reports whether a route by what clients speak takes all clients of another one.
+func (r *routePlan) takes(other *routePlan) bool {
+	speaks := other.protocols
+	if len(other.sni)+len(other.alpn) > 0 {
+		speaks = []string{spec.ProtocolTLS}
+	}
+	if len(r.protocols) == 0 || len(speaks) == 0 || slices.ContainsFunc(speaks, func(p string) bool { return !slices.Contains(r.protocols, p) }) {
+		return false
+	}
+	return len(r.from) == 0 || len(other.from) > 0 && !slices.ContainsFunc(other.from, func(p netip.Prefix) bool {
+		return !slices.ContainsFunc(r.from, func(wide netip.Prefix) bool { return wide.Bits() <= p.Bits() && wide.Contains(p.Addr()) })
+	})
 }
 
 // warnFallThrough warns where Envoy would refuse a client that goes to a less specific route here.
@@ -115,6 +177,9 @@ func (r *routePlan) section(to string) string {
 	}
 	if len(r.sni) > 0 {
 		b.WriteString(", sni: " + quoteList(r.sni))
+	}
+	if len(r.protocols) > 0 {
+		b.WriteString(", protocol: " + quoteList(r.protocols))
 	}
 	if len(r.alpn) > 0 {
 		b.WriteString(", alpn: " + quoteList(r.alpn))

@@ -16,7 +16,7 @@ var listenerTable = message{"envoy.config.listener.v3.Listener", "a listener; wi
 	{6, "metadata", otherKind, silent, nil, "for the control plane"},
 	{7, "deprecated_v1", otherKind, refused, nil, "a setting of version 1"},
 	{8, "drain_type", numberKind, silent, nil, "it concerns HTTP"},
-	{9, "listener_filters", messageKind, done, &listenerFilterTable, "tls_inspector, proxy_protocol, udp_proxy"},
+	{9, "listener_filters", messageKind, done, &listenerFilterTable, "tls_inspector, http_inspector, proxy_protocol, udp_proxy"},
 	{15, "listener_filters_timeout", durationKind, done, nil, "`sniff: {timeout}`; 15s if it is not set, as in Envoy; 0 is an hour"},
 	{17, "continue_on_listener_filters_timeout", numberKind, ignored, nil, "a client that does not send what it must is refused"},
 	{10, "transparent", wrappedKind, done, nil, "`transparent`"},
@@ -73,8 +73,8 @@ var filterChainMatchTable = message{"envoy.config.listener.v3.FilterChainMatch",
 	{6, "source_prefix_ranges", messageKind, done, &rangeTable, "`from`"},
 	{7, "source_ports", otherKind, refused, nil, "routes do not match by port"},
 	{11, "server_names", textKind, done, nil, "`sni`"},
-	{9, "transport_protocol", textKind, done, nil, "tls together with server_names or application_protocols; alone it is refused, as is raw_buffer"},
-	{10, "application_protocols", textKind, done, nil, "`alpn`"},
+	{9, "transport_protocol", textKind, done, nil, "`protocol: tls` if there are no names; raw_buffer takes all that are not TLS, so another chain with tls must take the same addresses"},
+	{10, "application_protocols", textKind, done, nil, "`alpn`; without TLS, with the listener filter http_inspector, http/1.0 and http/1.1 are `protocol: http`, and h2c is http2"},
 }}
 
 var filterTable = message{"envoy.config.listener.v3.Filter", "any other filter is refused", []field{
@@ -173,6 +173,8 @@ var tlsInspectorTable = message{"envoy.extensions.filters.listener.tls_inspector
 	{4, "close_connection_on_client_hello_parsing_errors", numberKind, ignored, nil, "a client whose ClientHello cannot be read has no server name, and goes where such clients go"},
 	{5, "max_client_hello_size", wrappedKind, done, nil, "`sniff: {max}`"},
 }}
+
+var httpInspectorTable = message{"envoy.extensions.filters.listener.http_inspector.v3.HttpInspector", "the first bytes are read where a chain has `application_protocols` of connections without TLS", nil}
 
 var proxyFilterTable = message{"envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol", "`proxy-protocol: {from: [0.0.0.0/0, \"::/0\"]}`: every client must send a header", []field{
 	{1, "rules", otherKind, ignored, nil, "all TLVs are kept for the upstream"},

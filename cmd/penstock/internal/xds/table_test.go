@@ -14,7 +14,7 @@ var update = flag.Bool("update", false, "write docs/xds.md")
 
 // tables are all of them, in the order of the documentation.
 var tables = []*message{
-	&listenerTable, &additionalAddressTable, &listenerFilterTable, &tlsInspectorTable, &proxyFilterTable, &udpProxyTable, &udpHashTable, &matcherTable, &onMatchTable, &actionTable, &udpRouteTable,
+	&listenerTable, &additionalAddressTable, &listenerFilterTable, &tlsInspectorTable, &httpInspectorTable, &proxyFilterTable, &udpProxyTable, &udpHashTable, &matcherTable, &onMatchTable, &actionTable, &udpRouteTable,
 	&filterChainTable, &filterChainMatchTable, &filterTable, &tcpProxyTable, &weightedTable, &clusterWeightTable, &hashPolicyTable,
 	&clusterTable, &edsClusterTable, &configSourceTable, &policiesTable, &policyTable, &roundRobinPolicyTable, &leastRequestPolicyTable, &randomPolicyTable, &maglevPolicyTable, &ringHashPolicyTable,
 	&localityPolicyTable, &policySlowStartTable, &leastRequestTable, &roundRobinTable, &slowStartTable, &commonTable, &breakersTable, &thresholdsTable, &hostThresholdsTable, &outlierTable,

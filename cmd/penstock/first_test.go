@@ -2,8 +2,10 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -61,6 +63,7 @@ listeners:
 	const anyProtocol = "any"
 	const proxied = "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n"
 	n := 0
+	spoken := map[string]int{} // by labels
 	reach := func(listener, before, says string, dribbled int, want, protocol string) {
 		t.Helper()
 		c := d.to(listener)
@@ -78,9 +81,11 @@ listeners:
 		c.Close()
 		n++
 		record := d.records(n)[n-1]
-		if got, _ := record["protocol"].(string); got != protocol && protocol != anyProtocol {
-			t.Errorf("%s: the protocol of %q is %q in %v, want %q", listener, says, got, record, protocol)
+		spoke, _ := record["protocol"].(string)
+		if spoke != protocol && protocol != anyProtocol {
+			t.Errorf("%s: the protocol of %q is %q in %v, want %q", listener, says, spoke, record, protocol)
 		}
+		spoken[fmt.Sprintf("listener=%q,protocol=%q", listener, cmp.Or(spoke, "unknown"))]++
 	}
 	for _, c := range []struct{ says, want, protocol string }{
 		{"SSH-2.0-OpenSSH_9.2\r\n", "ssh", "ssh"},
@@ -110,6 +115,12 @@ listeners:
 	defer c.Close()
 	if err := c.Handshake(); err != nil {
 		t.Fatal(err)
+	}
+	spoken[`listener="port",protocol="tls"`]++
+	for labels, want := range spoken {
+		if got := d.metric("penstock_listener_protocols_total", labels); int(got) != want {
+			t.Errorf("penstock_listener_protocols_total{%s} is %v, want %d", labels, got, want)
+		}
 	}
 }
 

@@ -260,16 +260,17 @@ type Direction struct {
 // Point is the state of a series at one moment.
 type Point struct {
 	Key
-	Begun                        int64                  // flows that began in this series
-	MovedIn                      int64                  // flows that moved here from other series, minus those that moved away
-	Ended                        [numCauses]int64       // ended flows, by cause
-	EndedUnknown                 int64                  // ended flows, by causes that only another version knows
-	Reasons                      [spec.NumReasons]int64 // ended flows, by the daemon's reason if it had one
-	Attempts                     int64                  // attempts to connect
-	Failures                     int64                  // attempts that failed
-	Retries                      int64                  // attempts after the first, of ended flows
-	Up, Down                     Direction              // to the upstream, and to the client
-	Sizes                        [NumSizes]int64        // flows by their bytes down, as classes of spec.SizeBounds; with live also open ones
+	Begun                        int64                        // flows that began in this series
+	MovedIn                      int64                        // flows that moved here from other series, minus those that moved away
+	Ended                        [numCauses]int64             // ended flows, by cause
+	EndedUnknown                 int64                        // ended flows, by causes that only another version knows
+	Reasons                      [spec.NumReasons]int64       // ended flows, by the daemon's reason if it had one
+	Protocols                    [spec.NumProtocols + 1]int64 // clients that were routed by their first bytes, by what they speak; the last: unknown
+	Attempts                     int64                        // attempts to connect
+	Failures                     int64                        // attempts that failed
+	Retries                      int64                        // attempts after the first, of ended flows
+	Up, Down                     Direction                    // to the upstream, and to the client
+	Sizes                        [NumSizes]int64              // flows by their bytes down, as classes of spec.SizeBounds; with live also open ones
 	Connect, FirstByte, Duration Histogram
 }
 
@@ -352,6 +353,9 @@ func (s *Series) read(p *Point) {
 	p.EndedUnknown = s.table.endedUnknown(s.row.Words())
 	for i := range p.Reasons {
 		p.Reasons[i] = w[reasonsAt+i].Load()
+	}
+	for i := range p.Protocols {
+		p.Protocols[i] = w[protocolsAt+i].Load()
 	}
 	movedOut := w[movedOutAt].Load()
 	p.Begun, p.MovedIn = w[begunAt].Load(), w[movedInAt].Load()-movedOut

@@ -100,6 +100,14 @@ func (s *Series) Attempt(err error) {
 	runtime.KeepAlive(s)
 }
 
+// Sniffed counts a client that is routed by its first bytes. protocol is the index of what it speaks in spec.Protocols; spec.NumProtocols:
+// that is not known.
+func (s *Series) Sniffed(protocol int) {
+	at := s.current()
+	at.words[protocolsAt+min(protocol, spec.NumProtocols)].Add(1)
+	runtime.KeepAlive(at)
+}
+
 // End counts the end of a flow.
 func (s *Series) End(e *Entry) {
 	s = s.current()

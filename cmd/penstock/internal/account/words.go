@@ -33,7 +33,8 @@ const (
 
 const (
 	reasonsAt   = endedAt + numCauses
-	upAt        = reasonsAt + int(spec.NumReasons)
+	protocolsAt = reasonsAt + int(spec.NumReasons) // by protocol, and of unknown ones
+	upAt        = protocolsAt + spec.NumProtocols + 1
 	downAt      = upAt + directionWords
 	connectAt   = downAt + directionWords
 	firstByteAt = connectAt + histogramWords
@@ -98,6 +99,10 @@ func Layout() counts.Layout {
 	for i := range spec.NumReasons {
 		add("reasons." + nameOr(i.String(), "none"))
 	}
+	for _, name := range spec.Protocols {
+		add("protocols." + name)
+	}
+	add("protocols.unknown")
 	for _, d := range []string{"up.", "down."} {
 		add(d+"bytes", d+"datagrams", d+"dropped", d+"datagrams-dropped")
 		for i := range numPaths {

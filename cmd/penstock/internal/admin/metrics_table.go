@@ -146,6 +146,16 @@ var metricSets = []anySet{
 	}, metrics: []metric[api.Certificate]{
 		gauge("penstock_listener_ocsp_expiry_time_seconds", "Unix time of the end of the OCSP response of a certificate, which is not sent afterwards. Missing without one.", func(c *api.Certificate) float64 { return unixSeconds(c.StapleExpires) }),
 	}},
+	&metricSet[api.ProtocolCount]{labels: []string{"listener", "protocol"}, each: func(s *state, yield func(*api.ProtocolCount, labelValues)) {
+		for i := range s.listeners {
+			l := &s.listeners[i]
+			for j := range l.Protocols {
+				yield(&l.Protocols[j], labelValues{l.Name, l.Protocols[j].Protocol})
+			}
+		}
+	}, metrics: []metric[api.ProtocolCount]{
+		counter("penstock_listener_protocols_total", "Clients that were routed by their first bytes, by what they speak: a word of the key protocol, or unknown. Missing for listeners without routes that ask for it (protocol, prefix, host, silence).", func(p *api.ProtocolCount) float64 { return float64(p.Count) }),
+	}},
 	&metricSet[api.Refusal]{labels: []string{"listener", "reason"}, each: func(s *state, yield func(*api.Refusal, labelValues)) {
 		for i := range s.Refusals {
 			yield(&s.Refusals[i], labelValues{s.Refusals[i].Listener, s.Refusals[i].Reason})

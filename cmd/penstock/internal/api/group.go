@@ -23,12 +23,21 @@ type Listener struct {
 	Numbers         // of all flows of the listener
 	Routes  []Route `json:"routes"` // in the order of evaluation
 
+	// Protocols are what clients spoke that were routed by their first bytes; nil: none were.
+	Protocols []ProtocolCount `json:"protocols,omitempty"`
+
 	// Certificates are those that the listener shows, where it terminates TLS; the first is the default.
 	Certificates []Certificate `json:"certificates,omitempty"`
 	// FailingFiles are files of certificates and keys that have changed and cannot be used; what was read before is. CertificateFailures counts
 	// how often one was.
 	FailingFiles        []string `json:"failing_files,omitempty"`
 	CertificateFailures int64    `json:"certificate_failures,omitempty"`
+}
+
+// ProtocolCount is the number of clients that have spoken a protocol.
+type ProtocolCount struct {
+	Protocol string `json:"protocol"` // one of a route's protocol; unknown: none of these
+	Count    int64  `json:"count"`
 }
 
 // Certificate is one of a listener, with its chain.

@@ -234,10 +234,20 @@ func (d *snapshot) Listeners() []api.Listener {
 	// A flow that moves from one series to another during the reading is counted
 	// in both or in none, but the flows begun in a listener's series only grow.
 	begun := map[string]int64{}
+	spoken := map[string]*[spec.NumProtocols + 1]int64{}
 	points := d.points()
 	for i := range points {
 		k := points[i].Key
 		begun[k.Listener] += points[i].Begun
+		for protocol, n := range points[i].Protocols {
+			if n == 0 {
+				continue
+			}
+			if spoken[k.Listener] == nil {
+				spoken[k.Listener] = new([spec.NumProtocols + 1]int64)
+			}
+			spoken[k.Listener][protocol] += n
+		}
 		for _, at := range [...]hooks.Names{{Listener: k.Listener, Route: k.Route, Group: everyGroup}, {Listener: k.Listener, Route: k.Route, Group: k.Group}} {
 			n := byRoute[at]
 			addNumbers(&n, &points[i])
@@ -268,6 +278,7 @@ func (d *snapshot) Listeners() []api.Listener {
 			}
 		}
 		out.Begun = begun[l.Name]
+		out.Protocols = protocolCounts(spoken[l.Name])
 		for _, r := range l.AllRoutes() {
 			to := api.Route{
 				Name: r.Name, From: prefixTexts(r.From), SNI: r.SNI, ALPN: r.ALPN, ClientNames: r.ClientNames,
@@ -281,6 +292,23 @@ func (d *snapshot) Listeners() []api.Listener {
 		}
 		out.Certificates, out.FailingFiles, out.CertificateFailures = certificatesOf(f.plans[l.Name])
 		list = append(list, out)
+	}
+	return list
+}
+
+// protocolCounts returns the protocols that clients have spoken.
+func protocolCounts(counts *[spec.NumProtocols + 1]int64) (list []api.ProtocolCount) {
+	if counts == nil {
+		return nil
+	}
+	for i, n := range counts {
+		switch {
+		case n == 0:
+		case i < spec.NumProtocols:
+			list = append(list, api.ProtocolCount{Protocol: spec.Protocols[i], Count: n})
+		default:
+			list = append(list, api.ProtocolCount{Protocol: "unknown", Count: n})
+		}
 	}
 	return list
 }

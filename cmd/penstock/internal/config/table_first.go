@@ -12,7 +12,7 @@ import (
 
 // firstKeys are the conditions of a route on the client's first bytes, besides those on TLS.
 var firstKeys = []key[spec.Route]{
-	field("protocol", nonEmptyList(oneOf(spec.Protocols...)), "", "What the client speaks by its first bytes, one of these; http is HTTP/1, http2 HTTP/2 in the clear. Where TLS ends at the listener, the first bytes are those of TLS.", func(r *spec.Route) *[]string { return &r.Protocols }),
+	field("protocol", nonEmptyList(oneOf(spec.Protocols[:]...)), "", "What the client speaks by its first bytes, one of these; http is HTTP/1, http2 HTTP/2 in the clear. Where TLS ends at the listener, the first bytes are those of TLS.", func(r *spec.Route) *[]string { return &r.Protocols }),
 	field("prefix", nonEmptyList(octets(spec.MaxPrefix)), "", "What the client's first bytes are: a string, or hex: and digits; one of these.", func(r *spec.Route) *[][]byte { return &r.Prefixes }),
 	field("host", nonEmptyList(serverName), "", "Hosts of HTTP/1 that match: of the field Host or the address of the first request, without the port. A leading *. matches one or more labels.", func(r *spec.Route) *[]string { return &r.Hosts }),
 	field("silence", duration(time.Millisecond, ""), "", "The route is for clients that send nothing for this long, as those do that wait for the server's first words: SMTP, MySQL, some of SSH.", func(r *spec.Route) *time.Duration { return &r.Silence }),

@@ -103,17 +103,28 @@ func (s *Seen) Wait(d time.Duration) {
 // Keep keeps what is needed of the bytes after the caller has reused them.
 func (s *Seen) Keep() { s.head = bytes.Clone(s.head[:min(len(s.head), spec.MaxPrefix)]) }
 
-// Protocol returns the name of the client's protocol; empty: it is not known.
-func (s *Seen) Protocol() string {
+// Speaks returns the client's protocol; NumProtocols: it is not known.
+func (s *Seen) Speaks() Protocol {
 	if s != nil {
 		for p := range NumProtocols {
 			if s.yes.Has(p) {
-				return p.String()
+				return p
 			}
 		}
 	}
+	return NumProtocols
+}
+
+// Protocol returns the name of the client's protocol; empty: it is not known.
+func (s *Seen) Protocol() string {
+	if p := s.Speaks(); p < NumProtocols {
+		return p.String()
+	}
 	return ""
 }
+
+// Over reports whether no more bytes count.
+func (s *Seen) Over() bool { return s.over }
 
 // May reports whether the client speaks a protocol, or its next bytes may show that it does.
 func (s *Seen) May(p Protocol) bool { return (s.yes | s.maybe).Has(p) }

@@ -23,7 +23,7 @@ const (
 	SOCKS5
 	XMPP
 	OpenVPN
-	NumProtocols
+	NumProtocols = Protocol(spec.NumProtocols)
 )
 
 // Set is a set of protocols.

@@ -57,6 +57,9 @@ func (h *Hooks) waits(f *relay.Flow, p *State, b []byte, last, incomplete bool) 
 			return true
 		}
 	}
+	if !seen.Over() { // a flow that waits for the name of its host is asked about again
+		p.plan.sniffSeries.Sniffed(int(seen.Speaks()))
+	}
 	seen.Add(b, true)
 	seen.Keep()
 	return false

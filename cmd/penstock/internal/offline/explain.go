@@ -112,7 +112,7 @@ func (c *Explain) Run(call Call) int {
 func (c *Explain) firstBytes() (*firstbytes.Seen, error) {
 	protocol := c.Protocol
 	if _, ok := firstbytes.ByName(protocol); !ok && protocol != "" {
-		return nil, fmt.Errorf("--protocol: unknown protocol %q; allowed: %s", protocol, strings.Join(spec.Protocols, ", "))
+		return nil, fmt.Errorf("--protocol: unknown protocol %q; allowed: %s", protocol, strings.Join(spec.Protocols[:], ", "))
 	}
 	if protocol == "" && (c.SNI != "" || len(c.ALPN) > 0) {
 		protocol = firstbytes.TLS.String()

@@ -454,7 +454,10 @@ type TLV struct {
 
 // Protocols are the names of those that a route can ask for: clients say by their first bytes which one they speak. Package firstbytes
 // reads them.
-var Protocols = []string{ProtocolTLS, "ssh", ProtocolHTTP, "http2", "postgres", "rdp", "mqtt", "amqp", "socks5", "xmpp", "openvpn"}
+var Protocols = [...]string{ProtocolTLS, "ssh", ProtocolHTTP, "http2", "postgres", "rdp", "mqtt", "amqp", "socks5", "xmpp", "openvpn"}
+
+// NumProtocols is the number of Protocols.
+const NumProtocols = len(Protocols)
 
 // Some of Protocols.
 const (

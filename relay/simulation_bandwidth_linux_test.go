@@ -48,6 +48,9 @@ func (s *simulation) limit(f *Flow, hook int) {
 func (s *simulation) connected(f *Flow, _ *Addr, _ time.Duration, err error) {
 	if err == nil {
 		s.limit(f, 2)
+		x := s.flowOf(f)
+		s.prefaced(f, x)
+		s.reply(f, x, replyConnected)
 	}
 }
 
@@ -84,7 +87,7 @@ func (s *simulation) relays(x *simFlow) (so bool) {
 
 // pour has a peer send as much as it can for a while, and the other one read. A direction with a bandwidth has to carry that much.
 func (s *simulation) pour(f *simFlow, side, turns int) bool {
-	if f.pace.rate == 0 || f.half[side].ended || f.half[side].end || min(f.fd[0], f.fd[1]) < 0 || !s.relays(f) {
+	if f.pace.rate == 0 || f.answers() || f.half[side].ended || f.half[side].end || min(f.fd[0], f.fd[1]) < 0 || !s.relays(f) {
 		return false
 	}
 	processes, from, began := s.processes, f.half[side].got, s.world.Elapsed()

@@ -62,7 +62,7 @@ func (s *simulation) lookAt(st *streams) (leased int64) {
 			if _, n := half.Memory(); n > 0 {
 				leased++
 			}
-			if half.In-half.Out != int64(half.Held()) && f.wait[h] != pump.Failed && f.cause == CauseNone {
+			if half.In-half.Raw() != int64(half.Held()) && f.wait[h] != pump.Failed && f.cause == CauseNone {
 				s.fail("flow in slot %d: %d bytes taken, %d delivered and %d held", f.slot, half.In, half.Out, half.Held())
 			}
 		}
@@ -155,6 +155,7 @@ func (s *simulation) settle(end bool) {
 		s.arrive()
 		for _, f := range s.flows {
 			s.resume(f)
+			s.say(f, 1<<18)
 			for side := range f.fd {
 				s.read(f, side, 1<<18)
 				if end {
@@ -240,6 +241,7 @@ func (s *simulation) quiet() {
 		}
 	}
 	s.discards()
+	s.unsaid()
 	s.sleeps()
 }
 
@@ -266,6 +268,12 @@ func (s *simulation) timeOut() {
 		s.world.Sleep(50 * time.Millisecond)
 		s.turn()
 		s.arrive()
+		for _, f := range s.flows {
+			if f.answers() { // it has no time-out before that
+				s.read(f, sideUpstream, 1<<18)
+				s.say(f, 1<<18)
+			}
+		}
 	}
 	for _, f := range s.flows {
 		if f.records == 0 && !f.lost {
@@ -278,7 +286,7 @@ func (s *simulation) timeOut() {
 func (s *simulation) progress() string {
 	n := 0
 	for _, f := range s.flows {
-		n += f.records
+		n += f.records + len(f.words.owed)<<20
 		for side := range f.fd {
 			if f.half[side].end || f.half[side].failed {
 				n += 1 << 8

@@ -281,7 +281,7 @@ func (k *costKernel) SetOption(fd, level, name, value int) sys.Errno {
 func (k *costKernel) TCPCounts(fd int) (sys.TCPCounts, sys.Errno) {
 	_, number := k.Process.Number(fd)
 	f, x := k.s.flowNumber(number), k.sources[fd]
-	if f != nil && x != nil && !x.earlier && !k.s.restoring && f.plan.sniff == 0 && k.s.rates == 0 && !k.s.scarce && !f.mayReset() && !f.half[up].ended && !f.half[down].ended && len(f.half[up].urgent) == 0 {
+	if f != nil && x != nil && !x.earlier && !k.s.restoring && f.plan.sniff == 0 && !f.said() && k.s.rates == 0 && !k.s.scarce && !f.mayReset() && !f.half[up].ended && !f.half[down].ended && len(f.half[up].urgent) == 0 {
 		k.s.fail("the kernel is asked how much flow %d has moved, which is known", f.id)
 	}
 	return k.Process.TCPCounts(fd)

@@ -57,6 +57,9 @@ func (s *simulation) sniff(f *Flow, b []byte, last bool) (int, SniffNext) {
 	if half := (simHalf{sent: x.half[up].sent, urgent: x.half[up].urgent}); !half.takes(x.id, up, b) {
 		s.fail("flow %d: byte %d that is sniffed is not the one that was sent", x.id, half.got)
 	}
+	if !x.words.told {
+		s.reply(f, x, replySniffed)
+	}
 	if len(b) < x.plan.sniff {
 		return 0, SniffMore
 	}
@@ -74,11 +77,14 @@ func (s *simulation) choose(f *Flow, attempt int) *Addr {
 		x.inQueue = f.Ref()
 		return nil
 	}
+	if !x.words.told {
+		s.reply(f, x, replyChosen)
+	}
 	network := simNetwork(x.unix[sideUpstream])
 	switch {
 	case attempt < x.plan.dead:
 		return &s.dead[network]
-	case attempt >= x.plan.dead+simGoodAttempts:
+	case attempt >= x.plan.dead+simGoodAttempts+x.words.rudes:
 		return nil
 	case x.builtin != 0:
 		s.seen.costs[costBuiltin+x.builtin.String()]++
@@ -130,7 +136,7 @@ func (s *simulation) explainsEarly(f *simFlow, c Cause) bool {
 	case CauseFirstByte:
 		return s.limits && age >= simFirstByte && f.half[down].got == 0
 	case CauseClientGone:
-		return s.scarce || f.broke[sideClient] || f.half[up].ended && f.plan.dead > attemptsAtOnce
+		return s.scarce || s.limits && f.words.told || f.broke[sideClient] || f.half[up].ended && f.plan.dead > attemptsAtOnce
 	case CauseClosed:
 		return s.closing
 	case CauseDrained:
@@ -185,7 +191,7 @@ func (s *simulation) checkRecord(f *simFlow, r *Record) {
 	switch {
 	case r.Attempts > 0 && r.Upstream != s.to[network] && r.Upstream != s.dead[network] && (f.builtin == 0 || r.Upstream != Addr{Network: f.builtin}):
 		s.fail("flow %d has the upstream %s", f.id, r.Upstream)
-	case r.Cause == CauseEnd && r.Attempts != f.plan.dead+1 && !s.refused && !s.limits && !s.scarce:
+	case r.Cause == CauseEnd && s.attemptsWrong(f, r) && !s.refused && !s.limits && !s.scarce:
 		s.fail("flow %d has made %d attempts, of which %d had to fail", f.id, r.Attempts, f.plan.dead)
 	case r.Down.Read > 0 && r.FirstByte == 0 && r.Cause != CauseCrashed:
 		s.fail("flow %d has %d bytes from its upstream, and does not say when the first came", f.id, r.Down.Read)

@@ -89,6 +89,7 @@ type simSettings struct {
 	early        bool          // a process may die, and calls fail, from its first call on, rather than when its engine is made
 	pipes        int           // the most; 0: 4
 	updates      int           // listeners have socket options that change, drawn with this; 0: they do not
+	words        int           // something is said before flows relay, drawn with this; 0: nothing is
 	builtins     int           // upstreams of flows are built in, drawn with this; 0: they are not
 	rates        int           // flows have bandwidths, drawn with this; 0: they do not
 	busy         int           // peers do something between two calls of the relay, drawn with this; 0: they do not
@@ -120,6 +121,7 @@ type simFlow struct {
 
 	plan     simPlan
 	builtin  Network // the upstream, if it is built in
+	words    simWords
 	pace     simPace
 	began    time.Duration
 	admitted bool
@@ -149,7 +151,8 @@ func (s *simulation) explains(f *simFlow, c Cause) bool {
 	case CauseUpstreamReset:
 		return f.broke[sideUpstream] || f.looksReset(sideUpstream)
 	case CauseCrashed:
-		return f.lost || f.crashed || s.scarce || f.half[up].miscounted() || f.half[down].miscounted()
+		return f.lost || f.crashed || s.scarce || f.words.told && !f.kept || // it was handed over, and the next process would say that again
+			f.half[up].miscounted() || f.half[down].miscounted()
 	case CauseNoDescriptors, CauseClientFailed, CauseUpstreamFailed:
 		return s.scarce
 	case CauseOverload:
@@ -509,6 +512,8 @@ func (s *simulation) connect(kind, plan int) bool {
 	f := &simFlow{id: byte(len(s.flows) + 1), unix: [2]bool{kind&3 == 1, kind>>2&3 == 1}, fd: [2]int{-1, -1}, plan: drawPlan(plan), builtin: drawBuiltin(s.builtins, plan), pace: drawPace(s.rates, plan), began: s.world.Elapsed(), movedAt: s.world.Elapsed()}
 	if f.builtin != 0 {
 		f.pace.hook %= 2 // for lack of Hooks.Connected
+	} else {
+		f.words = drawWords(s.words, plan)
 	}
 	sa := simAddress(s.at[simNetwork(f.unix[sideClient])])
 	fd, e := s.peers.Socket(sa.Family(), false)
@@ -556,7 +561,7 @@ func (s *simulation) accept() (some bool) {
 		case e == sys.EAGAIN:
 			left = append(left, fd)
 		case n == 0 || e != 0: // its client has gone, or its process, which may connect again after an upgrade
-			if s.upgrades == 0 && !s.limits && !s.scarce && !s.drain.ever && !slices.ContainsFunc(s.flows, (*simFlow).mayReset) {
+			if s.upgrades == 0 && !s.limits && !s.scarce && s.words == 0 && !s.drain.ever && !slices.ContainsFunc(s.flows, (*simFlow).mayReset) {
 				s.fail("an upstream got no byte: %v", e)
 			}
 			s.peers.Close(fd)
@@ -574,11 +579,14 @@ func (s *simulation) met(fd int, first byte) {
 		if simByte(f.id, up, 0) != first {
 			continue
 		}
+		if f.fd[sideUpstream] >= 0 && f.answers() {
+			s.leave(f)
+		}
 		if f.fd[sideUpstream] >= 0 || f.half[up].got > 0 {
 			s.fail("flow %d has a second connection to its upstream", f.id)
 		}
 		f.fd[sideUpstream] = fd
-		f.half[up].got = 1
+		s.meets(f)
 		return
 	}
 	s.fail("an upstream got %#x first, which is nobody's", first)
@@ -587,8 +595,11 @@ func (s *simulation) met(fd int, first byte) {
 // send lets a peer send up to n bytes.
 func (s *simulation) send(f *simFlow, side, n int) bool {
 	h := &f.half[side]
-	if f.fd[side] < 0 || h.ended {
+	switch {
+	case f.fd[side] < 0 || h.ended:
 		return false
+	case side == sideUpstream && f.answers():
+		return s.say(f, n)
 	}
 	m, e := s.peers.Send(f.fd[side], simBytes(f.id, side, h.sent, min(n, simPeriod)))
 	switch {
@@ -613,6 +624,9 @@ func (s *simulation) read(f *simFlow, side, n int) bool {
 	switch {
 	case e == sys.EAGAIN:
 		return false
+	case side == sideUpstream && f.answers() && (e != 0 || m == 0):
+		s.leave(f)
+		return true
 	case e != 0:
 		s.broken(f, side, e)
 		return true
@@ -622,18 +636,19 @@ func (s *simulation) read(f *simFlow, side, n int) bool {
 			return true
 		}
 		wrong := fmt.Sprintf("side %d has got the end after %d of %d bytes, and it was sent: %v", side, h.got, h.sent, h.ended)
-		if !f.unix[side] {
+		if !f.unix[side] && !(side == sideClient && f.words.told) {
 			s.fail("flow %d: %s", f.id, wrong)
 			return true
 		}
-		h.failed = true // a Unix socket cannot be reset
+		h.failed = true // a Unix socket cannot be reset, and a client that was told why is not
 		f.unexplained = wrong
 		return true
 	}
 	from := h.got
-	if !h.takes(f.id, f.sender(side), b[:m]) {
+	if rest, ok := f.words.takesFront(1-side, b[:m]); !ok || !h.takes(f.id, f.sender(side), rest) {
 		s.fail("flow %d: %d bytes that side %d has got, from byte %d on, are not those that were sent", f.id, m, side, from)
 	}
+	s.ask(f)
 	s.delivered += int64(m)
 	return true
 }
@@ -691,7 +706,7 @@ func (s *simulation) broken(f *simFlow, side int, e sys.Errno) {
 
 // end lets a peer end its direction.
 func (s *simulation) end(f *simFlow, side int) bool {
-	if f.fd[side] < 0 || f.half[side].ended {
+	if f.fd[side] < 0 || f.half[side].ended || side == sideUpstream && f.answers() {
 		return false
 	}
 	f.half[side].ended = true
@@ -702,7 +717,7 @@ func (s *simulation) end(f *simFlow, side int) bool {
 
 // close lets a peer close its connection, with a reset or with what close(2) makes of it.
 func (s *simulation) close(f *simFlow, side int, reset bool) bool {
-	if f.fd[side] < 0 {
+	if f.fd[side] < 0 || side == sideUpstream && f.answers() {
 		return false
 	}
 	if reset || !f.half[side].ended || !f.half[1-side].end {

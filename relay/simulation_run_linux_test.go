@@ -138,6 +138,9 @@ func drawSchedule(seed uint64) simSchedule {
 		x.pipes = 1 + r.IntN(2)
 	}
 	x.slowConnects = x.slowConnects || x.limits
+	if r.IntN(5) == 0 {
+		x.words = 1 + r.IntN(1<<10)
+	}
 	return x
 }
 
@@ -437,7 +440,7 @@ func numberOption[T ~int | ~int64 | ~uint8](name string, v *T) simOption {
 }
 
 func (x *simSettings) options() []simOption {
-	return []simOption{flagOption("slowConnects", &x.slowConnects), numberOption("backlog", &x.backlog), numberOption("files", &x.files), numberOption("pipes", &x.pipes), numberOption("builtins", &x.builtins), numberOption("updates", &x.updates), numberOption("loops", &x.loops), flagOption("changes", &x.changes), flagOption("limits", &x.limits), flagOption("early", &x.early),
+	return []simOption{flagOption("slowConnects", &x.slowConnects), numberOption("backlog", &x.backlog), numberOption("files", &x.files), numberOption("pipes", &x.pipes), numberOption("builtins", &x.builtins), numberOption("words", &x.words), numberOption("updates", &x.updates), numberOption("loops", &x.loops), flagOption("changes", &x.changes), flagOption("limits", &x.limits), flagOption("early", &x.early),
 		flagOption("close", &x.close), numberOption("busy", &x.busy), numberOption("rates", &x.rates)}
 }
 
@@ -566,6 +569,7 @@ func TestSimulateAgain(t *testing.T) {
 
 // schedulesThatFound are those of seeds that found something, with the fewest steps, and what that was.
 var schedulesThatFound = map[string]string{
+	"slow true, after 1, idle 0s, pipes 1, words 239, loops 3, early 1, busy 594, rates 323: {connect 510 186}": "what stands in front of a client's bytes counted as its own for the bandwidth, and they waited",
 	"slow false, after 0, idle 4s, backlog 1, builtins 142, loops 3, busy 287: {connect 614 976} {connect 742 494} {connect 299 793} {connect 684 214} {connect 306 284} {bulk 512 461} {connect 667 0} {turn 700 467} {upgrade 599 15} {bulk 1009 688} {connect 917 926} {urgent 36 862} {fault 891 345} {turn 2 926} {turn 284 279} {turn 616 483} {die 791 606} {connect 869 743} {turn 19 477} {bulk 526 894}": "an urgent byte was not known when the event of the other side came first, in the same wait, and the process died in the read",
 	"slow false, after 2, idle 0s, builtins 608, loops 2, busy 178: {connect 155 341} {connect 918 173} {connect 326 698} {connect 468 471} {settle 217 876} {connect 48 269} {bulk 284 341} {connect 696 587} {connect 737 213} {turn 973 873} {send 253 102} {turn 852 949} {turn 609 683} {turn 738 303} {turn 867 192} {die 223 382} {end 784 148} {connect 596 543} {turn 518 400} {bulk 598 770}":            "a process that died while an echo ended left a record of which the next one said that nothing had come back",
 	"slow false, after 0, idle 0s, backlog 1, builtins 162, loops 2, busy 1011: {connect 181 325} {dieTwice 775 538} {shed 774 993}":                                                                                                                                                                                                                               "nobody said when an echo's first byte had come, if the process had died before it was noted",

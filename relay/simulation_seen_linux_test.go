@@ -80,7 +80,8 @@ const (
 )
 
 // simCostsWanted are what schedules must have done to save time.
-var simCostsWanted = []string{costAhead, costLarger, costCopied, costBuiltin + "echo", costBuiltin + "discard"}
+var simCostsWanted = []string{costAhead, costLarger, costCopied, costBuiltin + "echo", costBuiltin + "discard",
+	sayPreface, sayReply, sayAnswer, sayRudely + "0", sayRudely + "1", sayRudely + "2", sayRudely + "3"}
 
 // simCauses are those that schedules must have.
 var simCauses = []Cause{CauseEnd, CauseClientReset, CauseUpstreamReset, CauseIdle, CauseHalfClosed, CauseLife, CauseFirstByte, CauseQueueTimeout, CauseConnectTimeout, CauseRefused,

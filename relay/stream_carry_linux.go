@@ -96,7 +96,7 @@ func (s *streams) deliver(f *streamFlow) {
 		x.held, x.own = nil, 0
 	}
 	if x.pace.rate > 0 {
-		x.pace.start(s.loop.Now, f.half[up].Held())
+		x.pace.start(s.loop.Now, int(f.half[up].In-f.half[up].Out)) // without the preface
 		return
 	}
 	s.freeEarly(f)

@@ -59,6 +59,7 @@ func kindNames() (names []string) {
 type forgery struct {
 	Kind       string
 	Rate, Size int
+	Initials   bool
 	To         netip.AddrPort
 }
 
@@ -86,6 +87,13 @@ func forge(f *forgery) error {
 	}()
 	r := rand.New(rand.NewPCG(uint64(os.Getpid()), uint64(time.Now().UnixNano())))
 	const most = 256
+	var payloads [][]byte // empty: whatever it is
+	if f.Initials {
+		size = initialSize
+		if payloads, err = initials(r, 16*most); err != nil {
+			return err
+		}
+	}
 	ms := make([]ipv4.Message, most)
 	dst := &net.IPAddr{IP: to.Addr().AsSlice()}
 	for i := range ms {
@@ -113,7 +121,11 @@ func forge(f *forgery) error {
 			b := ms[i].Buffers[0]
 			binary.BigEndian.PutUint32(b[12:], source(r))
 			binary.BigEndian.PutUint16(b[20:], uint16(1024+r.IntN(64000)))
-			binary.BigEndian.PutUint64(b[28:], r.Uint64()&^(1<<63)) // not of a client
+			if f.Initials {
+				copy(b[28:], payloads[r.IntN(len(payloads))])
+			} else {
+				binary.BigEndian.PutUint64(b[28:], r.Uint64()&^(1<<63)) // not of a client
+			}
 		}
 		for rest := ms[:n]; len(rest) > 0; {
 			k, err := raw.WriteBatch(rest, 0)

@@ -5,6 +5,7 @@
 //
 //	go run ./bench/trials/flood -rates 5000,20000,60000,120000 -rounds 3
 //	go run ./bench/trials/flood -kinds one,many,all,known -relays penstock,nginx-rcvbuf
+//	go run ./bench/trials/flood -initials -listener "routes: [{sni: [a.test], to: upstream}]"
 //
 // Each round has fresh processes in a network namespace of its own: an upstream that echoes, a relay,
 // old sessions that each send a datagram at a steady rate, new clients, and then the flood. A
@@ -35,7 +36,8 @@ type bench struct {
 	New      int           // honest new clients a second, of each sort
 	Calm     time.Duration // before the flood
 	Flood    time.Duration
-	Size     int // bytes of each datagram
+	Size     int  // bytes of each datagram
+	Initials bool // the flood's are Initial packets of QUIC
 	Loops    int
 	Replies  int
 	Engine   string // more keys of the engine
@@ -70,6 +72,7 @@ func command() error {
 	flag.DurationVar(&b.Calm, "calm", 2*time.Second, "time before the flood")
 	flag.DurationVar(&b.Flood, "flood", 6*time.Second, "length of the flood")
 	flag.IntVar(&b.Size, "size", 64, "bytes of each datagram")
+	flag.BoolVar(&b.Initials, "initials", false, fmt.Sprintf("the flood's datagrams have %d bytes, and are Initial packets of QUIC with half of a ClientHello, whose client never goes on", initialSize))
 	flag.IntVar(&b.Loops, "loops", 1, "event loops of the relay")
 	flag.IntVar(&b.Replies, "replies", 0, "a flow ends after this many replies to each datagram; 0: never")
 	flag.StringVar(&b.Engine, "engine", "", "further keys of penstock's engine, such as \"max-new-flows: 500\"")
@@ -91,8 +94,8 @@ func command() error {
 // run runs all rounds, the relays in turn, and prints a line for each, and the table of medians.
 func (b *bench) run(relays, kinds, rates []string, rounds int) error {
 	out := b.Out
-	fmt.Fprintf(out, "rounds: %d\nold-flows: %d\nevery: %v\nnew-clients: 2 x %d/s\ncalm: %v\nflood: %v\nsize: %d\nloops: %d\nreplies: %d\nengine: {%s}\nlistener: {%s}\n",
-		rounds, b.Flows, b.Every, b.New, b.Calm, b.Flood, b.Size, b.Loops, b.Replies, b.Engine, b.Listener)
+	fmt.Fprintf(out, "rounds: %d\nold-flows: %d\nevery: %v\nnew-clients: 2 x %d/s\ncalm: %v\nflood: %v\nsize: %d\ninitials: %t\nloops: %d\nreplies: %d\nengine: {%s}\nlistener: {%s}\n",
+		rounds, b.Flows, b.Every, b.New, b.Calm, b.Flood, b.Size, b.Initials, b.Loops, b.Replies, b.Engine, b.Listener)
 	peers, err := peer.Pick(peer.All(peer.Binaries{Penstock: b.Penstock}), strings.Join(relays, ","))
 	if err != nil {
 		return err

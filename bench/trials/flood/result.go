@@ -19,6 +19,7 @@ type result struct {
 	Forged      int // datagrams of the flood
 	Flood       time.Duration
 	CPU         time.Duration // of the relay, during the flood
+	RSS         int64         // its memory at the end of that, in KB
 
 	Sent, Lost     int // datagrams of old sessions
 	P50, P99, Last time.Duration
@@ -82,7 +83,7 @@ func (r *result) line() string {
 	}{
 		{float64(r.Forged) / r.Flood.Seconds(), "forged/s"}, {share(r.Lost, r.Sent), "old-lost-%"}, {stat.Millis(r.P50), "p50-ms"}, {stat.Millis(r.P99), "p99-ms"}, {stat.Millis(r.Last), "max-ms"},
 		{float64(r.Wrong), "wrong"}, {share(r.First[known], r.New[known]), "known-first-%"}, {share(r.Served[known], r.New[known]), "known-served-%"},
-		{share(r.First[quiet], r.New[quiet]), "quiet-first-%"}, {share(r.Served[quiet], r.New[quiet]), "quiet-served-%"}, {100 * r.CPU.Seconds() / r.Flood.Seconds(), "cpu-%"},
+		{share(r.First[quiet], r.New[quiet]), "quiet-first-%"}, {share(r.Served[quiet], r.New[quiet]), "quiet-served-%"}, {100 * r.CPU.Seconds() / r.Flood.Seconds(), "cpu-%"}, {float64(r.RSS) / 1000, "rss-MB"},
 	} {
 		fmt.Fprintf(&b, "\t%.4g %s", v.value, v.unit)
 	}
@@ -104,7 +105,7 @@ func (r *result) line() string {
 
 // table prints the medians of all rounds.
 func table(out io.Writer, all []result) {
-	fmt.Fprintf(out, "#\n# medians\n#\n# | flood from | rate/s | relay | old datagrams lost, %% | p50, p99, ms | new clients of known networks served at once, at all, %% | of quiet networks | CPU, %% |\n# |---|---|---|---|---|---|---|---|\n")
+	fmt.Fprintf(out, "#\n# medians\n#\n# | flood from | rate/s | relay | old datagrams lost, %% | p50, p99, ms | new clients of known networks served at once, at all, %% | of quiet networks | CPU, %% | memory, MB |\n# |---|---|---|---|---|---|---|---|---|\n")
 	type row struct {
 		kind  string
 		rate  int
@@ -124,8 +125,8 @@ func table(out io.Writer, all []result) {
 		served := func(sort int) string {
 			return fmt.Sprintf("%.0f, %.0f", of(func(r result) float64 { return share(r.First[sort], r.New[sort]) }), of(func(r result) float64 { return share(r.Served[sort], r.New[sort]) }))
 		}
-		fmt.Fprintf(out, "# | %s | %.0f | %s | %.2f | %.2f, %.1f | %s | %s | %.0f |\n", k.kind, of(func(r result) float64 { return float64(r.Forged) / r.Flood.Seconds() }), k.relay,
+		fmt.Fprintf(out, "# | %s | %.0f | %s | %.2f | %.2f, %.1f | %s | %s | %.0f | %.0f |\n", k.kind, of(func(r result) float64 { return float64(r.Forged) / r.Flood.Seconds() }), k.relay,
 			of(func(r result) float64 { return share(r.Lost, r.Sent) }), of(func(r result) float64 { return stat.Millis(r.P50) }), of(func(r result) float64 { return stat.Millis(r.P99) }),
-			served(known), served(quiet), of(func(r result) float64 { return 100 * r.CPU.Seconds() / r.Flood.Seconds() }))
+			served(known), served(quiet), of(func(r result) float64 { return 100 * r.CPU.Seconds() / r.Flood.Seconds() }), of(func(r result) float64 { return float64(r.RSS) / 1000 }))
 	}
 }

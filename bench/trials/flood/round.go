@@ -82,7 +82,7 @@ func (b *bench) measure() (res result, err error) {
 	cs.flood.Store(true)
 	start := time.Now()
 	if b.Rate > 0 {
-		cmd, err := child.Command("forge", forgery{b.Kind, b.Rate, b.Size, netip.MustParseAddrPort(relayAddress)})
+		cmd, err := child.Command("forge", forgery{b.Kind, b.Rate, b.Size, b.Initials, netip.MustParseAddrPort(relayAddress)})
 		if err != nil {
 			return res, err
 		}
@@ -108,6 +108,9 @@ func (b *bench) measure() (res result, err error) {
 		return res, err
 	}
 	res.CPU = after - before
+	if res.RSS, err = proc.RSS(pids); err != nil {
+		return res, err
+	}
 	if b.Relay == "penstock" {
 		if res.Metrics, err = peer.Metrics(s, "penstock_datagram"); err != nil {
 			return res, err

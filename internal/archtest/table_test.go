@@ -650,7 +650,7 @@ var testsOfAll = map[string]edges{
 		"github.com/pires/go-proxyproto":  "headers of other proxies, in front of the daemon and behind it",
 		"golang.org/x/net/quic":           "a QUIC connection that outlives the daemon's worker",
 	},
-	"bench": {"internal/testnet": forTests, "internal/testwait": waits},
+	"bench": {"internal/testnet": forTests, "internal/testwait": waits, "quichello": "what a flood forges is a ClientHello that begins"},
 	"xnet":  {"internal/testnet": forTests, "internal/testwait": waits, "relay": "a QUIC transfer through the engine"},
 }
 

@@ -51,7 +51,7 @@ func (s *gramSimulation) lookAtGrams() {
 		}
 	}
 	s.unresolved = left
-	if dropped, held := s.dropped()-s.counted, s.notSent(); missing != dropped+held && s.core.datagrams.strays.Load() == 0 {
+	if dropped, held := s.dropped()-s.counted, s.notSent(); missing != dropped+held+s.discardedGrams() && s.core.datagrams.strays.Load() == 0 {
 		s.fail("%d datagrams are missing, of which %d are held, and %d are counted as dropped since this process began\n%s", missing, held, dropped, s.describeGrams())
 	}
 	if taken := s.core.descriptors.taken(); taken < 0 {
@@ -99,6 +99,7 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 			x.loop = d.loop.Index
 			s.lookAtOwn(f, x)
 			s.lookAtGram(f, x)
+			s.lookAtBuiltin(f, x)
 		}
 		if !f.kept {
 			return
@@ -109,7 +110,7 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 			s.fail("the flow in slot %d is kept and has no record", f.slot)
 			return
 		}
-		if x := s.keeper.held[d.keep.flowKey(f.ref())]; len(x.FDs) != 1 {
+		if x := s.keeper.held[d.keep.flowKey(f.ref())]; len(x.FDs) != f.upstreamSockets() {
 			s.fail("the flow in slot %d is kept, and %d of its sockets are held", f.slot, len(x.FDs))
 		}
 		if f.noting { // it has carried something outside of a turn

@@ -58,7 +58,7 @@ func (s *gramSimulation) explainsDrop(why stats.Drop) bool {
 	case stats.DropDraining:
 		// While one loop's port has closed and another loop's still closes, a new client can reach the socket that a flow is just being given.
 		between := s.kind.network == 0 && len(s.core.datagrams.all) > 1
-		return s.relistens > 0 || s.drain.begun && (s.drain.over || unix && s.drain.done || between)
+		return s.relistens > 0 || s.drain.begun && (s.drain.over || (unix || s.faulted) && s.drain.done || between) // a port that could not be closed takes clients for as long
 	case stats.DropAmplification:
 		return c.Amplification > 0
 	case stats.DropProxyHeader:

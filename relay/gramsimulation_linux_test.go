@@ -21,44 +21,45 @@ import (
 // Each datagram says whose it is, in which direction it goes and which one it is. So one that arrives was sent, to whoever gets it, has
 // not arrived before, and is whole; and of one that does not arrive it is known who has lost it.
 type gramSimulation struct {
-	*simulation // the world, the processes, the holder, and what was wrong
-	kind        gramWorld
-	listener    *Listener
-	listen      Addr
-	to          [2]Addr
-	upstreams   [2]*gramEnd // nil: nobody is there
-	clients     []*gramEnd
-	flows       []*gramLife // by number
-	sent        map[gramID]*gramSent
-	unresolved  []*gramSent // those of which nobody knows yet whether they arrive
-	order       map[gramVia]uint32
-	heard       []gramHeard // what upstreams can answer
-	counted     int64       // datagrams dropped by the engine's count when the last process had died
-	recount     bool        // one has
-	refused     bool        // an upstream has been away
-	faulted     bool        // calls have failed
-	handing     bool        // HandOver runs
-	unknown     int         // flows that were lost, without a record, since their loop has no socket of the listener and got none
-	strayed     bool        // loops have asked others about a datagram, which may overtake the one behind it
-	relistens   int
-	in          *sys.Vector
-	out         *sys.Vector
-	restoredAll int64
-	lent        []*[2][][]byte
-	seen        gramSeen
-	groups      gramGroups
-	paces       gramPaces
-	received    int64
-	kernel      *gramKernel
-	calls       gramCalls
-	closings    []*gramClosing
-	successor   gramSuccessor
-	removed     [2]int64 // upstreams: when; 0: it is there
-	removedEver bool
-	clientLeft  bool
-	ticks       int64 // steps and turns
-	drops       gramDrops
-	begins      gramBegins
+	*simulation      // the world, the processes, the holder, and what was wrong
+	kind             gramWorld
+	listener         *Listener
+	listen           Addr
+	to               [2]Addr
+	upstreams        [2]*gramEnd // nil: nobody is there
+	clients          []*gramEnd
+	flows            []*gramLife // by number
+	sent             map[gramID]*gramSent
+	unresolved       []*gramSent // those of which nobody knows yet whether they arrive
+	order            map[gramVia]uint32
+	heard            []gramHeard // what upstreams can answer
+	counted          int64       // datagrams dropped by the engine's count when the last process had died
+	recount          bool        // one has
+	discardedEarlier int64       // by flows that have ended, less what those that go on had when this process began
+	refused          bool        // an upstream has been away
+	faulted          bool        // calls have failed
+	handing          bool        // HandOver runs
+	unknown          int         // flows that were lost, without a record, since their loop has no socket of the listener and got none
+	strayed          bool        // loops have asked others about a datagram, which may overtake the one behind it
+	relistens        int
+	in               *sys.Vector
+	out              *sys.Vector
+	restoredAll      int64
+	lent             []*[2][][]byte
+	seen             gramSeen
+	groups           gramGroups
+	paces            gramPaces
+	received         int64
+	kernel           *gramKernel
+	calls            gramCalls
+	closings         []*gramClosing
+	successor        gramSuccessor
+	removed          [2]int64 // upstreams: when; 0: it is there
+	removedEver      bool
+	clientLeft       bool
+	ticks            int64 // steps and turns
+	drops            gramDrops
+	begins           gramBegins
 }
 
 // gramWorld is what differs between worlds.
@@ -83,6 +84,7 @@ type gramWorld struct {
 	rates     int  // flows have bandwidths, drawn with this; 0: they do not
 	preface   int  // see gramPrefaceNone
 	named     int  // see gramNamedNone
+	builtins  int  // the upstreams of clients are built in, drawn with this; 0: they are not
 	sniff     int  // clients are sniffed, by a plan that is drawn with this; 0: they are not
 }
 
@@ -293,6 +295,7 @@ func (s *gramSimulation) begin() {
 			s.restoring = false
 			if s.core != nil && s.recount {
 				s.counted, s.recount = s.dropped(), false
+				s.discardedEarlier -= s.discardedGrams()
 			}
 			return
 		}
@@ -520,6 +523,9 @@ func (s *gramSimulation) choose(f *Flow, attempt int) *Addr {
 		return nil
 	}
 	s.prefaceGrams(f)
+	if b := s.builtinOf(s.groups.clients[s.flows[f.Value().(int)].client]); b != 0 {
+		return &Addr{Network: b}
+	}
 	i := (f.Value().(int) + attempt) % 2
 	if s.removed[i] > 0 {
 		i = 1 - i
@@ -540,6 +546,9 @@ func (s *gramSimulation) done(r *Record) {
 		s.fail("flow %d has %d records", f.number, f.records)
 	}
 	f.record = *r
+	if r.Upstream.Network == Discard {
+		s.discardedEarlier += r.Up.Datagrams
+	}
 	if r.Cause == CauseEvicted {
 		s.lookAtEviction(f, r)
 	}
@@ -565,7 +574,7 @@ func (s *gramSimulation) explainsGram(f *gramLife, c Cause) bool {
 	case CauseNoUpstream:
 		return s.refused || s.removedEver
 	case CauseOverload:
-		return s.shedNow(f.number, quiet)
+		return s.shedNow(f.number, quiet+time.Duration(s.deaths+s.upgrades)<<activeBits) // each process knows the time before it as roughly
 	case CauseDrained:
 		return s.drain.ended
 	case CauseKilled:

@@ -137,6 +137,9 @@ func drawGramSchedule(seed uint64) (x gramSchedule) {
 	if some(3) {
 		x.kind.busy = 1 + r.IntN(1<<10)
 	}
+	if some(5) && x.kind.preface == gramPrefaceNone && x.kind.named == gramNamedNone {
+		x.kind.builtins = 1 + r.IntN(3)
+	}
 	return x
 }
 
@@ -349,7 +352,7 @@ func (x *gramWorld) options() []simOption {
 	return []simOption{
 		numberOption("network", &x.network), flagOption("slow", &x.slow), numberOption("phase", &x.phase), flagOption("joins", &x.joins), numberOption("bufferMax", &x.bufferMax),
 		numberOption("after", &x.after), numberOption("maxFlows", &x.maxFlows), numberOption("limit", &x.limit), flagOption("noGSO", &x.noGSO), flagOption("noGRO", &x.noGRO),
-		numberOption("loops", &x.loops), numberOption("sniff", &x.sniff), flagOption("changes", &x.changes), flagOption("early", &x.early), flagOption("close", &x.close), numberOption("busy", &x.busy), numberOption("newFlows", &x.newFlows), numberOption("rates", &x.rates), numberOption("preface", &x.preface), numberOption("named", &x.named), numberOption("tos", &c.TOS), numberOption("onUnreachable", &c.OnUnreachable), numberOption("replies", &c.Replies),
+		numberOption("loops", &x.loops), numberOption("sniff", &x.sniff), numberOption("builtins", &x.builtins), flagOption("changes", &x.changes), flagOption("early", &x.early), flagOption("close", &x.close), numberOption("busy", &x.busy), numberOption("newFlows", &x.newFlows), numberOption("rates", &x.rates), numberOption("preface", &x.preface), numberOption("named", &x.named), numberOption("tos", &c.TOS), numberOption("onUnreachable", &c.OnUnreachable), numberOption("replies", &c.Replies),
 		numberOption("amplification", &c.Amplification), flagOption("amplificationAlways", &c.AmplificationAlways),
 	}
 }

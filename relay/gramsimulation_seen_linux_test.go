@@ -32,11 +32,12 @@ const (
 	markSucceeded  = "datagrams that somebody else got while the relay drained"
 	markRemoved    = "flows that were ended because their upstream was removed"
 	markFull       = "as many flows as may begin in a tick"
+	markBuiltin    = "flows whose upstream is built in: "
 	markOther      = "loops that have no socket of the listener"
 )
 
 var gramMarks = []string{markStray, markAstray, markRegrouped, markOwn, markOther, markSniffed, markReleased, markTurned, markPatience, markTaken, markLimited, markPreface, markNamed + "1", markNamed + "2", markNamed + "3",
-	markDrained, markDrainEnded, markSucceeded, markRemoved, markFull}
+	markDrained, markDrainEnded, markSucceeded, markRemoved, markFull, markBuiltin + Echo.String(), markBuiltin + Discard.String()}
 
 // gramCauses are the causes that schedules must have.
 var gramCauses = []Cause{CauseIdle, CauseRefused, CauseAnswered, CauseUpstreamRefused, CauseNoUpstream, CauseEvicted, CauseCrashed, CauseClosed, CauseOverload, CauseDrained, CauseKilled}

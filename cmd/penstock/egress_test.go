@@ -148,7 +148,7 @@ grep -o '"held":"[^"]*"' /tmp/log || true
 
 // Clients get to the addresses that they connect to, where REDIRECT or TPROXY brings their packets to the relay, whose own are marked.
 func TestEgressByOriginalDestination(t *testing.T) {
-	need(t, "unshare", "ip", "unbound", "nginx", "curl", "openssl", "bash", "nft")
+	need(t, "unshare", "ip", "unbound", "nginx", "curl", "openssl", "bash", "nft", "/usr/bin/python3")
 	t.Parallel()
 	out, err := runApart(t, egressWorld+`
 cat >/tmp/rules.nft <<'END'
@@ -160,9 +160,14 @@ table inet t {
 		meta mark != 1 tcp dport 443 ip daddr 93.184.216.40 redirect to :8443
 		meta mark != 1 tcp dport 80 ip daddr 93.184.216.35 redirect to :8443
 	}
+	chain sent {
+		type route hook output priority mangle;
+		meta mark != 1 udp dport 5300 ip daddr 93.184.217.2 meta mark set 2
+	}
 	chain brought {
 		type filter hook prerouting priority mangle;
 		meta mark != 1 tcp dport 443 ip daddr 93.184.216.35 tproxy ip to :8444 meta mark set 2
+		meta mark 2 udp dport 5300 ip daddr 93.184.217.2 tproxy ip to :5300
 	}
 }
 END
@@ -174,11 +179,44 @@ listeners:
   redirected: {listen: "tcp://0.0.0.0:8443", transparent: true, to: original}
   redirected6: {listen: "tcp://[::]:8443", transparent: true, to: original}
   brought: {listen: "tcp://0.0.0.0:8444", transparent: true, to: original}
+  datagrams: {listen: "udp://0.0.0.0:5300", transparent: true, timeouts: {idle: 1s}, to: datagrams}
 groups:
   original:
     destination: {by: original, port: 443}
     mark: 1
+  datagrams:
+    destination: {by: original, port: 5300}
+    mark: 1
 END
+cat >/tmp/datagrams.py <<'END'
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+if len(sys.argv) > 1: # the client takes answers from there only
+	s.settimeout(1)
+	s.connect(("93.184.217.2", 5300))
+	for i in range(50): # a datagram may be lost
+		s.send(b"hello")
+		try:
+			print("datagram:", s.recv(100).decode(), "from %s:%d" % s.getpeername())
+			break
+		except OSError:
+			pass
+else:
+	s.bind(("93.184.217.2", 5300))
+	while True:
+		b, who = s.recvfrom(100)
+		s.sendto(b, who)
+END
+unshare -n sh -c "echo >/tmp/apart; until ip link show far; do sleep 0.05; done; ip link set lo up; ip addr add 93.184.217.2/30 dev far; ip link set far up; exec /usr/bin/python3 /tmp/datagrams.py" >/tmp/far 2>&1 &
+far=$!
+until_ok test -e /tmp/apart
+ip link add near type veth peer name far
+ip link set far netns $far
+ip addr add 93.184.217.1/30 dev near
+ip link set near up
+ip rule add fwmark 2 lookup 100
+ip route add local default dev lo table 100
+for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 >$f; done
 penstock check -c /tmp/penstock.yaml
 penstock run -c /tmp/penstock.yaml >/tmp/log 2>&1 &
 daemon=$!
@@ -193,10 +231,12 @@ curl -sk https://127.0.0.1:8443/ || echo "itself: nothing"
 until_ok grep -q '"listener":"redirected",.*"member":"tcp://93.184.216.34:443".*"local":"tcp://93.184.216.34:443","upstream":"tcp://93.184.216.34:443"' /tmp/access.log
 until_ok grep -q '"listener":"redirected6",.*"member":"tcp://.2606:2800:220:1::34.:443".*"upstream":"tcp://.2606:2800:220:1::34.:443"' /tmp/access.log
 until_ok grep -q '"listener":"brought",.*"member":"tcp://93.184.216.35:443".*"upstream":"tcp://93.184.216.35:443"' /tmp/access.log
+/usr/bin/python3 /tmp/datagrams.py client
 until_ok grep -q '"listener":"redirected",.*"reason":"name-denied"' /tmp/access.log
 until_ok grep -q '"listener":"redirected",.*"reason":"\(address-denied\|loop\|name-denied\)","error":"[^"]*8443' /tmp/access.log
 kill $daemon
 wait $daemon || true
+until_ok grep -q '"listener":"datagrams",.*"member":"udp://93.184.217.2:5300".*"local":"udp://93.184.217.2:5300","upstream":"udp://93.184.217.2:5300"' /tmp/access.log
 `)
 	t.Log(out)
 	if err != nil {
@@ -205,7 +245,7 @@ wait $daemon || true
 	if strings.Contains(out, "no nft") {
 		t.Skip("this kernel has not what nft needs")
 	}
-	for _, want := range []string{"first: a.debian.test at 93.184.216.34\n", "first: a.debian.test at 2606:2800:220:1::34\n", "second: one.test\n", "port 80: nothing\n", "itself: nothing\n"} {
+	for _, want := range []string{"datagram: hello from 93.184.217.2:5300\n", "first: a.debian.test at 93.184.216.34\n", "first: a.debian.test at 2606:2800:220:1::34\n", "second: one.test\n", "port 80: nothing\n", "itself: nothing\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it does not say %q", want)
 		}
@@ -290,6 +330,39 @@ wait $daemon || true
 		if !strings.Contains(out, want) {
 			t.Errorf("it does not say %q", want)
 		}
+	}
+}
+
+// Flows that wait for a member of their group go where it leads after a reload that gives it a destination.
+func TestEgressInsteadOfMembers(t *testing.T) {
+	t.Parallel()
+	up, full := speak(t, "named"), speak(t, "member")
+	const text = `
+listeners:
+  in: {listen: "tcp://127.0.0.1:0", proxy-protocol: {from: 127.0.0.1}, to: g}
+groups:
+  g: `
+	d := runFile(t, text+`{members: [{to: "{0}", max-flows: 1}], queue: {size: 4, timeout: 10m}}`, full.url())
+	begin := func() net.Conn {
+		c := d.to("in")
+		if _, err := proxyproto.HeaderProxyFromAddrs(2, c.LocalAddr(), up.Addr()).WriteTo(c); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	first := begin()
+	if n := name(t, first); n != "member" {
+		t.Fatal(n)
+	}
+	second := begin()
+	testwait.Until(t, "the flow is queued", func() bool {
+		g, err := d.admin.Group(d.ctx(), "g")
+		return err == nil && g.Queue.Flows == 1
+	})
+	d.write(t, text+"{destination: {by: original, networks: 127.0.0.0/8}}")
+	d.reload()
+	if n := name(t, second); n != "named" {
+		t.Errorf("it went to %s", n)
 	}
 }
 

@@ -32,7 +32,7 @@ type application struct {
 	lists   *lists.Table
 	logs    *hooks.Logs
 	next    *activeConfig // made when nothing can fail any more
-	leaving []*spec.Group // removed groups, which serve until no listener leads to them
+	leaving []*spec.Group // groups that are removed, or whose members give way to a destination: as they were, they serve until no listener leads to them
 }
 
 // A stage is a part of the application of a configuration. All are prepared, in their order, and then all are committed. If one cannot be
@@ -149,7 +149,7 @@ func (a *application) makeNext() {
 	}
 	a.next = &activeConfig{Config: cfg, since: time.Now(), total: admit.NewTotal(cfg.Limits, a.old.total), plans: map[string]*hooks.Plan{}, ownListeners: a.own, lists: a.lists}
 	a.keeping.RestoreTotal(a.next.total)
-	a.leaving = removedGroups(a.old.Config, cfg)
+	a.leaving = leavingGroups(a.old.Config, cfg)
 	a.fleet.expect(cfg)
 }
 
@@ -157,7 +157,16 @@ func (a *application) makeNext() {
 func (a *application) switchOver() {
 	a.active.switching.Lock()
 	defer a.active.switching.Unlock()
-	cfg, groups := a.next.Config, append(slices.Clip(a.next.Groups), a.leaving...)
+	cfg, groups := a.next.Config, slices.Clone(a.leaving)
+	leaving := map[string]bool{}
+	for _, g := range a.leaving {
+		leaving[g.Name] = true
+	}
+	for _, g := range a.next.Groups {
+		if !leaving[g.Name] {
+			groups = append(groups, g)
+		}
+	}
 	a.clients.Set((&spec.Config{Groups: groups}).ClientTLS())
 	a.set.Apply(groups)
 	for _, l := range cfg.Listeners {
@@ -222,16 +231,17 @@ func checkCapabilities(groups []*spec.Group) error {
 	return nil
 }
 
-// removedGroups returns the groups of old that next does not have.
-func removedGroups(old, next *spec.Config) (gone []*spec.Group) {
-	names := map[string]bool{}
+// leavingGroups returns the groups of old that next does not have, or not with members: flows that wait in their queues are routed again when
+// the queues end, and must find where the listeners lead then.
+func leavingGroups(old, next *spec.Config) (leaving []*spec.Group) {
+	named := map[string]*spec.Group{}
 	for _, g := range next.Groups {
-		names[g.Name] = true
+		named[g.Name] = g
 	}
 	for _, g := range old.Groups {
-		if !names[g.Name] {
-			gone = append(gone, g)
+		if now := named[g.Name]; now == nil || now.Destination != nil && g.Destination == nil {
+			leaving = append(leaving, g)
 		}
 	}
-	return gone
+	return leaving
 }

@@ -35,6 +35,7 @@ func (r *reader) checkFile(f *file) {
 		}
 		inherited[l.Inherit] = l.Name
 	}
+	r.checkOriginal(f)
 }
 
 // checkPorts reports addresses that two listeners have, and too many ports in ranges.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -74,6 +75,28 @@ func (r *reader) checkNamed(l *listener, at *place, restricted bool, g *spec.Gro
 		r.fail(at, fault{problem: "the destination of the group " + plain(g.Name) + " goes by the host of HTTP in the clear, and clients of the listener " + l.Name + " begin with TLS", allowed: "by: sni"})
 	case slices.Contains(d.Allow, spec.AnyName) && !restricted && len(l.Allow)+len(l.ProxyFrom) == 0 && !l.onThisHost() && !l.asksCertificate():
 		r.warn(at, fault{problem: "open relay: whoever reaches the listener " + l.Name + " may connect to port " + count(65535).show(int(d.Port)) + " of every host", allowed: "names in allow of the group " + plain(g.Name) + ", or allow of the listener with the networks of its clients"})
+	}
+}
+
+// checkOriginal warns of listeners for both IPv4 and IPv6 whose clients over IPv4 may have no original destination: after REDIRECT the kernel
+// tells it to sockets of IPv4 only (SO_ORIGINAL_DST is an option of SOL_IP, and finds connections by the addresses of an IPv4 socket).
+func (r *reader) checkOriginal(f *file) {
+	alone := map[uint16]bool{} // ports that have a listener of IPv4 alone
+	for _, l := range f.listeners {
+		if l.Listen.Kind == spec.TCP && l.Listen.Host == "0.0.0.0" {
+			alone[l.Listen.Port] = true
+		}
+	}
+	for _, l := range f.listeners {
+		original := slices.ContainsFunc(l.AllRoutes(), func(route *spec.Route) bool {
+			return slices.ContainsFunc(route.To, func(p spec.Part) bool {
+				return p.Group != nil && p.Group.Destination != nil && p.Group.Destination.By == spec.ByOriginal
+			})
+		})
+		if original && l.Transparent && l.Listen.Kind == spec.TCP && (l.Listen.Host == "" || l.Listen.Host == "::") && !alone[l.Listen.Port] {
+			r.warn(r.position(&l.Listen, l), fault{problem: "clients over IPv4 that REDIRECT or DNAT brings to " + l.Listen.String() + " have no original destination: the kernel tells it at IPv4 sockets only",
+				allowed: fmt.Sprintf("another listener at tcp://0.0.0.0:%d beside this one, which then has the clients over IPv6, or an address of IPv6 alone", l.Listen.Port)})
+		}
 	}
 }
 

@@ -319,7 +319,7 @@ func (h *Hooks) upstream(f *relay.Flow, attempt int) *relay.Addr {
 		return h.follow(f, p, n)
 	}
 	m, reason := h.pick(f, p)
-	if m == nil && p.target.Load().group.Removed() {
+	if w := p.target.Load(); m == nil && (w.group.Removed() || w.outdated()) {
 		p.lease.Release()
 		if !h.route(f, p) {
 			return nil

@@ -128,7 +128,7 @@ func (g *Group) Pick(l *Lease, c Client) (*Member, spec.Reason) {
 // Wait queues the flow. When a slot becomes free, it is reserved for the first flow in the queue
 // and r is resumed; Pick then returns that member. If a member has become free in the meantime,
 // Wait returns it like Pick. ReasonQueueFull means that the queue is full. Queued flows stay
-// queued if all members go down. Resume may be called under locks of the Set: it must not call the
+// queued if all members go down; a group that gets a destination instead of members resumes them. Resume may be called under locks of the Set: it must not call the
 // Set or a Lease.
 //
 // A flow leaves the queue by Release.

@@ -15,7 +15,7 @@ type queue struct {
 	total       *atomic.Int64 // flows that were ever queued
 	mu          sync.Mutex
 	first, last *queuePlace
-	closed      bool // no flow may be queued any more
+	closed      bool // no flow may be queued
 }
 
 // queuePlace is a lease in the queue. The queue's lock guards it.
@@ -97,7 +97,14 @@ func (q *queue) resumed(l *Lease) (m *Member, again bool) {
 	return m, false
 }
 
-// close empties the queue for good, and returns the flows to resume, without a member.
+// open lets flows be queued again after close.
+func (q *queue) open() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = false
+}
+
+// close empties the queue until open, and returns the flows to resume, without a member.
 func (q *queue) close() (all []Resumer) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

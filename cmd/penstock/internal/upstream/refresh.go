@@ -242,6 +242,11 @@ func (g *Group) remove(now time.Time) {
 	g.row.Remove()
 	g.cfg = &spec.Group{Name: g.name, Balance: g.cfg.Balance}
 	g.buildTable(now)
+	g.resumeQueued()
+}
+
+// resumeQueued resumes all queued flows, without a member: there will be none.
+func (g *Group) resumeQueued() {
 	for _, r := range g.queue.close() {
 		r.Resume()
 	}

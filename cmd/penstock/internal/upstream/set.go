@@ -178,6 +178,13 @@ func (s *Set) Apply(groups []*spec.Group) {
 			g.remove(now)
 		}
 	}
+	for _, g := range next {
+		if g.cfg.Destination != nil {
+			g.resumeQueued()
+		} else {
+			g.queue.open()
+		}
+	}
 	s.stopUnusedWatches()
 }
 

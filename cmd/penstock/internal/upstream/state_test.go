@@ -526,6 +526,35 @@ func TestQueueMovesOn(t *testing.T) {
 	}
 }
 
+// A group that gets a destination in place of its members has nobody to wait for, until it has members again.
+func TestQueueEndsWithMembers(t *testing.T) {
+	cfg := &spec.Group{Balance: "round-robin", Members: members(1), Queue: spec.Queue{Size: 10}}
+	cfg.Members[0].Drained = true
+	s, g := set(t, cfg, Options{})
+	var f, late flow
+	wait := func(f *flow, want spec.Reason) {
+		t.Helper()
+		if m, why := g.Wait(&f.Lease, f); m != nil || why != want {
+			t.Fatalf("%v, %v; want %v", m, why, want)
+		}
+	}
+	for range 2 {
+		f.resumed = 0
+		if m, why := g.Pick(&f.Lease, Client{Addr: nobody, Local: nobody}); m != nil || why != spec.ReasonNone {
+			t.Fatalf("%v, %v; want to wait", m, why)
+		}
+		wait(&f, spec.ReasonNone)
+		named := spec.Group{Name: cfg.Name, Balance: cfg.Balance, Queue: cfg.Queue, Destination: &spec.Destination{By: spec.BySNI}}
+		s.Apply([]*spec.Group{&named})
+		if f.resumed != 1 {
+			t.Fatalf("resumed %d times", f.resumed)
+		}
+		f.Release()
+		wait(&late, spec.ReasonQueueFull) // it has looked at the members before
+		s.Apply([]*spec.Group{cfg})
+	}
+}
+
 // Flows wait for a member to come up as they wait for a slot, where the group has a queue.
 func TestQueueWhileAllAreDown(t *testing.T) {
 	cfg := &spec.Group{Balance: "round-robin", Members: members(2), Queue: spec.Queue{Size: 1}}

@@ -182,6 +182,11 @@ faults: ## do each of many faults to the daemon, HAProxy and nginx, and write do
 failover: ## fail a database over behind HAProxy and behind what convert makes of its template, and show how soon clients write again, for each of CLUSTERS (patroni sentinel galera): 3 rounds, up to 10 minutes each; needs root, and Debian's packages haproxy, patroni, etcd-server, postgresql, redis-sentinel, mariadb-server and galera-4
 	for c in $(CLUSTERS); do $(GO) run ./bench/trials/failover -cluster $$c $(ARGS); done
 
+.PHONY: peers
+peers: ## try programs that users have: mosquitto, PgBouncer, fail2ban, CrowdSec (Debian's packages), and CoreDNS, which takes half a minute to build; 4 minutes; needs root
+	cd fleettest/coredns && GOWORK=off CGO_ENABLED=0 $(GO) build -o ../../bin/coredns .
+	$(GO) run ./bench/trials/peers -coredns bin/coredns $(ARGS)
+
 .PHONY: soak
 soak: ## everything together for DURATION (2h) at a modest load, with phases in which nothing is killed; fails if anything is lost, left over, or grows
 	$(GO) run ./bench/trials/chaos -soak $(DURATION) -slack 10s

@@ -13,6 +13,7 @@ import (
 // dependencies are the sections of docs/dependencies.md, each with the folder of its module.
 var dependencies = map[string]string{
 	"The library": ".", "xnet": "xnet", "cmd/penstock": "cmd/penstock", "bench": "bench", "fleettest": "fleettest", "fleettest/kube": "fleettest/kube", "fleettest/otel": "fleettest/otel",
+	"fleettest/coredns": "fleettest/coredns",
 }
 
 // licences are those that a dependency may have.

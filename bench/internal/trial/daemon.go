@@ -33,6 +33,21 @@ func DaemonAt(binary, dir string, args ...string) *Daemon {
 	return &Daemon{Process: proc.Process{Argv: append([]string{binary}, args...), Dir: dir}, Client: admin.Client{Socket: filepath.Join(dir, "admin")}}
 }
 
+// StartDaemon starts a daemon in a new folder, with a configuration that has no admin listener, and waits until it relays.
+func StartDaemon(binary, dir, config string) (*Daemon, error) {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, err
+	}
+	d, err := NewDaemon(binary, dir, fmt.Sprintf("%sadmin: {listen: \"unix://%s/admin\"}\n", config, dir))
+	if err == nil {
+		err = d.Begin()
+	}
+	if err == nil {
+		err = d.Ready(Patience)
+	}
+	return d, err
+}
+
 // Ready waits until a worker relays, and has restored what the one before left.
 func (d *Daemon) Ready(patience time.Duration) (err error) {
 	for end := time.Now().Add(patience); time.Now().Before(end) && !d.Over(); time.Sleep(10 * time.Millisecond) {

@@ -19,6 +19,7 @@ import (
 	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/report"
+	"github.com/penstock/penstock/internal/testport"
 )
 
 // Patience bounds each wait for something that must happen.
@@ -107,6 +108,16 @@ func (r *Run) Begin(files uint64) (end func(), err error) {
 		return nil, err
 	}
 	return func() { done(); os.RemoveAll(r.Dir) }, nil
+}
+
+// Ports reserves a port for each, until this process ends.
+func Ports(ports ...*string) (err error) {
+	for _, port := range ports {
+		if *port, _, err = testport.Reserve(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Named reports whether a list of names, with commas between them, has a name, or the beginning of it with a * behind.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/proc"
-	"github.com/penstock/penstock/internal/testport"
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // kind is what differs between the clusters.
@@ -41,7 +41,6 @@ type cluster struct {
 	name    string
 	members []*member
 	others  []*proc.Process
-	free    []func() // ends the reservation of a port
 	http    http.Client
 }
 
@@ -64,10 +63,8 @@ func (c *cluster) begin() error {
 	}
 	for i := range 3 {
 		m := &member{name: fmt.Sprint("m", i+1)}
-		for _, port := range []*string{&m.port, &m.more, &m.last} {
-			if err := c.reserve(port); err != nil {
-				return err
-			}
+		if err := trial.Ports(&m.port, &m.more, &m.last); err != nil {
+			return err
 		}
 		m.Dir = filepath.Join(c.Dir, m.name)
 		if err := os.Mkdir(m.Dir, 0o755); err != nil {
@@ -88,14 +85,6 @@ func (c *cluster) begin() error {
 	}
 	defer server.Close()
 	return server.create()
-}
-
-func (c *cluster) reserve(port *string) (err error) {
-	p, free, err := testport.Reserve()
-	if err == nil {
-		*port, c.free = p, append(c.free, free)
-	}
-	return err
 }
 
 // run begins a member with a command, as a user who owns its folder.
@@ -123,9 +112,6 @@ func (c *cluster) end() {
 		p.Kill()
 	}
 	c.http.CloseIdleConnections()
-	for _, free := range c.free {
-		free()
-	}
 }
 
 // signal sends a signal to all processes of a member.

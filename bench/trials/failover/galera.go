@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // galera is three servers of MariaDB with Galera, each of which would take writes; the relays have one of them write.
@@ -21,7 +22,7 @@ func (g *galera) begin(c *cluster) error {
 	}
 	for i, m := range c.members {
 		var ist string
-		if err := c.reserve(&ist); err != nil {
+		if err := trial.Ports(&ist); err != nil {
 			return err
 		}
 		file, err := m.file("my.cnf", `[mariadbd]

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/bench/internal/proc"
+	"github.com/penstock/penstock/bench/internal/trial"
 )
 
 // patroni is PostgreSQL with Patroni and an etcd in which its members agree.
@@ -45,10 +46,8 @@ func (p *patroni) begin(c *cluster) error {
 	}
 	fmt.Fprintf(c.Out, "ttl: %d s\nloop_wait: %d s\nsynchronous: %v\nprotocol: %s\n\n", p.ttl, p.loopWait, p.synchronous, p.protocol)
 	var client, peer string
-	for _, port := range []*string{&client, &peer} {
-		if err := c.reserve(port); err != nil {
-			return err
-		}
+	if err := trial.Ports(&client, &peer); err != nil {
+		return err
 	}
 	dir := filepath.Join(c.Dir, "etcd")
 	if err := os.Mkdir(dir, 0o755); err != nil {

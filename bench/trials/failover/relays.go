@@ -42,23 +42,25 @@ type relays struct {
 // startRelays starts both. The caller must call end, also after an error.
 func startRelays(c *cluster) (*relays, error) {
 	r := &relays{addr: map[string]string{}}
-	files := map[string]string{}
 	for _, name := range names {
 		var port string
-		if err := c.reserve(&port); err != nil {
+		if err := trial.Ports(&port); err != nil {
 			return r, err
 		}
 		r.addr[name] = "127.0.0.1:" + port
-		dir := filepath.Join(c.Dir, name)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			return r, err
-		}
-		files[name] = filepath.Join(dir, "haproxy.cfg")
+	}
+	r.haproxy = &proc.Process{Dir: filepath.Join(c.Dir, "haproxy")}
+	if err := os.Mkdir(r.haproxy.Dir, 0o755); err != nil {
+		return r, err
+	}
+	files := map[string]string{}
+	for _, name := range names {
+		files[name] = filepath.Join(r.haproxy.Dir, name+".cfg")
 		if err := os.WriteFile(files[name], fmt.Appendf(nil, defaults, r.addr[name], c.template(c)), 0o644); err != nil {
 			return r, err
 		}
 	}
-	r.haproxy = &proc.Process{Dir: filepath.Join(c.Dir, "haproxy"), Argv: []string{"haproxy", "-db", "-f", files["haproxy"]}}
+	r.haproxy.Argv = []string{"haproxy", "-db", "-f", files["haproxy"]}
 	if err := r.haproxy.Begin(); err != nil {
 		return r, err
 	}
@@ -69,14 +71,7 @@ func startRelays(c *cluster) (*relays, error) {
 	if err != nil {
 		return r, fmt.Errorf("penstock convert: %w: %s", err, said.Bytes())
 	}
-	dir := filepath.Join(c.Dir, "penstock")
-	if r.penstock, err = trial.NewDaemon(c.Penstock, dir, fmt.Sprintf("%sadmin: {listen: \"unix://%s/admin\"}\n", config, dir)); err != nil {
-		return r, err
-	}
-	if err := r.penstock.Begin(); err != nil {
-		return r, err
-	}
-	if err := r.penstock.Ready(trial.Patience); err != nil {
+	if r.penstock, err = trial.StartDaemon(c.Penstock, filepath.Join(c.Dir, "relay"), string(config)); err != nil {
 		return r, err
 	}
 	return r, proc.Until("HAProxy", trial.Patience, 10*time.Millisecond, func() error {

@@ -121,14 +121,10 @@ func setAgent(x *proxy, group *serverAgent, servers []*server, f *convert.Fields
 	if group.inter > 0 {
 		every = max(group.inter, 100*time.Millisecond)
 	}
-	timeout := every
-	if t := x.timeouts["check"]; t > 0 {
-		timeout = min(t, every)
-	}
 	var k convert.Fields
 	k.Set("port", convert.Number(group.port, 65535))
 	k.Set("every", convert.Duration(every))
-	k.Set("timeout", convert.Duration(timeout))
+	answerTime(x, every, &k)
 	if group.send != "" {
 		k.Set("send", octets([]byte(group.send)))
 	}

@@ -219,23 +219,30 @@ func (h *conversion) noCheck(x *proxy, first *server, servers []*server, why str
 	return false
 }
 
+// answerTime sets how long the answer to a check or of an agent may take: until the next question, as in HAProxy, unless timeout check
+// says something else.
+func answerTime(x *proxy, every time.Duration, k *convert.Fields) {
+	timeout := every
+	var comments []string
+	if t := x.timeouts["check"]; t > every {
+		comments = []string{fmt.Sprintf("HAProxy waits %s for an answer; here it must come before the next question is due, so that a server that hangs is down sooner. If good answers take longer, change every.", convert.Duration(t))}
+	} else if t > 0 {
+		timeout = t
+	}
+	k.Set("timeout", convert.Duration(timeout), comments...)
+}
+
 // checkTimes begins the fields of a check.
 func (h *conversion) checkTimes(x *proxy, first *server) (k convert.Fields) {
 	every := 2 * time.Second
 	if first.inter > 0 {
 		every = max(first.inter, 100*time.Millisecond)
 	}
-	timeout := every
-	if t := x.timeouts["check"]; t > 0 {
-		timeout = min(t, every)
-	} else if t := x.timeouts["connect"]; t > 0 {
-		timeout = min(t, every)
-	}
 	k.Set("every", convert.Duration(every))
 	if d := max(first.downInter, 100*time.Millisecond); first.downInter > 0 && d != every {
 		k.Set("every-down", convert.Duration(d))
 	}
-	k.Set("timeout", convert.Duration(timeout))
+	answerTime(x, every, &k)
 	if h.spread > 0 {
 		k.Set("jitter", convert.Raw("0."+strings.TrimPrefix(string(convert.Number(100+h.spread, 200)), "1")))
 	}

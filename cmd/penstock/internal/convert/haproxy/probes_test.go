@@ -79,6 +79,26 @@ func TestRulesOfBackends(t *testing.T) {
 	}
 }
 
+// How long answers may take.
+func TestAnswerTime(t *testing.T) {
+	for _, c := range []struct{ lines, want, comment string }{
+		{" server s 192.0.2.1:1 check\n", "every: 2s, timeout: 2s", ""},
+		{" timeout connect 1s\n server s 192.0.2.1:1 check\n", "every: 2s, timeout: 2s", ""},
+		{" timeout check 1s\n server s 192.0.2.1:1 check\n", "every: 2s, timeout: 1s", ""},
+		{" timeout check 5s\n server s 192.0.2.1:1 check inter 3s\n", "timeout: 3s", "HAProxy waits 5s for an answer"},
+		{" timeout check 5s\n server s 192.0.2.1:1 agent-check agent-port 9\n", "timeout: 2s", "HAProxy waits 5s for an answer"},
+	} {
+		r, err := testconvert.Text(Reader, "f", "listen l\n mode tcp\n bind 127.0.0.1:9\n"+c.lines)
+		if err != nil {
+			t.Fatal(err)
+		}
+		testconvert.NoWarnings(t, r)
+		if got := string(r.YAML); !strings.Contains(got, c.want) || strings.Contains(got, "for an answer") != (c.comment != "") || !strings.Contains(got, c.comment) {
+			t.Errorf("%s:\n%s", c.lines, got)
+		}
+	}
+}
+
 // How agents are asked, and when they cannot be.
 func TestAgents(t *testing.T) {
 	for _, c := range []struct{ lines, agent, notes string }{

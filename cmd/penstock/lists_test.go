@@ -1,12 +1,17 @@
 package main
 
 import (
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/internal/testwait"
@@ -93,4 +98,60 @@ listeners:
 	if code, out := k.command("lists"); code != 0 || !strings.Contains(out, "bad") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
+}
+
+// A list from a URL that cannot be reached at a start is as it was, if there is a folder for that.
+func TestListFromDisk(t *testing.T) {
+	t.Parallel()
+	var text atomic.Pointer[string] // nil: the server fails
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if s := text.Load(); s != nil {
+			io.WriteString(w, *s)
+			return
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer server.Close()
+	put := func(s string) { text.Store(&s) }
+	put("127.0.0.1\n192.0.2.0/24\n")
+	dir := shortDir(t)
+	k := &kept{configured: &configured{dir: dir, file: dir + "/penstock.yaml"}}
+	k.write(t, `keeper: {}
+lists: {bad: {url: '{0}/list', every: 1s}}
+listeners: {web: {listen: 'tcp://127.0.0.1:0', deny: ['list:bad'], to: 'echo:'}}
+`, server.URL)
+	list := func() (l api.List) {
+		if all, err := k.admin.Lists(k.ctx()); err == nil && len(all.Lists) == 1 {
+			l = all.Lists[0]
+		}
+		return l
+	}
+	start := func() {
+		t.Helper()
+		k.begin(t, exec.Command(binary, "run", "-c", k.file, "--state", dir+"/state"))
+		k.endWorker(t)
+		testwait.Until(t, "the API answers", k.answers)
+	}
+	start()
+	testwait.Until(t, "the list is loaded", func() bool { return list().Networks == 2 })
+	was := list()
+	k.cmd.Process.Signal(syscall.SIGTERM)
+	k.cmd.Wait()
+	text.Store(nil)
+	start()
+	if l := list(); l.Networks != 2 || !l.Saved || l.Loaded.IsZero() || l.Loaded.After(was.Loaded.Add(2*time.Second)) {
+		t.Errorf("%+v", l)
+	}
+	if echoes(k.configured, "web") {
+		t.Error("a client of the list is admitted")
+	}
+	testwait.Until(t, "the list fails", func() bool { return list().Error != "" })
+	if l := list(); l.Networks != 2 || !l.Saved || k.metric("penstock_list_saved", `list="bad"`) != 1 {
+		t.Errorf("%+v", l)
+	}
+	if code, out := k.command("lists"); code != 0 || !strings.Contains(out, ", saved") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	put("192.0.2.0/24\n")
+	testwait.Until(t, "the list is loaded again", func() bool { l := list(); return l.Networks == 1 && !l.Saved })
 }

@@ -221,6 +221,7 @@ var metricSets = []anySet{
 		gauge("penstock_list_bad_lines", "Lines that were left out of a list because they are not networks.", func(l *api.List) float64 { return float64(l.BadLines) }),
 		gauge("penstock_list_loaded_timestamp_seconds", "When the list was loaded last. 0: never.", func(l *api.List) float64 { return unixSeconds(l.Loaded) }),
 		gauge("penstock_list_failing", "1 while the list cannot be loaded; what was loaded before stays.", func(l *api.List) float64 { return boolValue(l.Error != "") }),
+		gauge("penstock_list_saved", "1 while the list is as an earlier service has loaded and saved it, because it was not loaded since the start.", func(l *api.List) float64 { return boolValue(l.Saved) }),
 		counter("penstock_list_failures_total", "Attempts to load the list that failed.", func(l *api.List) float64 { return float64(l.Failures) }),
 		counter("penstock_list_hits_total", "Clients that were looked up in the list and found.", func(l *api.List) float64 { return float64(l.Hits) }),
 	}},

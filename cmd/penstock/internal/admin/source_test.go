@@ -169,7 +169,7 @@ func (s *synthetic) Unban(_ context.Context, n string) (b api.Ban, err error) {
 }
 
 func (s *synthetic) Lists() api.Lists {
-	return api.Lists{Lists: []api.List{{Name: "bad", Source: "/etc/penstock/bad.txt", Networks: 3, Bytes: 262171, Hits: 7, Loaded: time.Unix(1.7e9, 0).UTC(), BadLines: 1, FirstBad: []string{"line 2: x"}, Failures: 2}}}
+	return api.Lists{Lists: []api.List{{Name: "bad", Source: "/etc/penstock/bad.txt", Networks: 3, Bytes: 262171, Hits: 7, Loaded: time.Unix(1.7e9, 0).UTC(), Saved: true, BadLines: 1, FirstBad: []string{"line 2: x"}, Failures: 2}}}
 }
 
 func (s *synthetic) SetSplit(listener, route string, change api.SplitChange) (api.Route, error) {

@@ -18,6 +18,7 @@ type List struct {
 	Bytes    int       `json:"bytes"`    // of memory
 	Hits     int64     `json:"hits"`     // clients that were looked up and found
 	Loaded   time.Time `json:"loaded,omitzero"`
+	Saved    bool      `json:"saved,omitempty"`     // what it has is from the disk, because it was not loaded yet since the start
 	BadLines int       `json:"bad_lines,omitempty"` // of what was loaded; they were left out
 	FirstBad []string  `json:"first_bad,omitempty"` // the first of them
 	Error    string    `json:"error,omitempty"`     // of the last attempt; what was loaded before stays

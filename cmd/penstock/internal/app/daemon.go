@@ -51,18 +51,19 @@ type given struct {
 
 // parts are what the daemon is made of. They are made once, and each may be used by anybody at any time.
 type parts struct {
-	engine  *relay.Engine
-	set     *upstream.Set
-	clients *certs.Clients   // TLS towards members
-	hooks   *hooks.Hooks     // what is done with flows
-	flows   *liveflows.Flows // which end, because of what has happened to their listener, route or member
-	server  *admin.Server    // nil: there is no admin listener
-	fleet   *fleetPart
-	memory  memory
-	reloads reloads
-	active  running
-	splits  splits
-	bans    bans
+	engine     *relay.Engine
+	set        *upstream.Set
+	clients    *certs.Clients   // TLS towards members
+	hooks      *hooks.Hooks     // what is done with flows
+	flows      *liveflows.Flows // which end, because of what has happened to their listener, route or member
+	server     *admin.Server    // nil: there is no admin listener
+	fleet      *fleetPart
+	memory     memory
+	reloads    reloads
+	active     running
+	splits     splits
+	bans       bans
+	savedLists savedLists
 
 	listsChanged chan struct{} // receives when there are other lists
 }
@@ -153,6 +154,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	if err := d.bans.restore(cfg.Node.State, k.First(), k.Before().Bans); err != nil {
 		log.Error("the bans of before cannot be had", "error", err)
 	}
+	d.savedLists.folder = cfg.Node.State
 	d.nodeDrain.word = d.keeping.Values.Word("fleet.drained")
 	d.nodeDrain.closed = d.nodeDrain.word.Load() == drainClosed
 	d.fleet = newFleetPart(d, cfg.Node)

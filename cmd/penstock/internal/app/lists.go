@@ -31,7 +31,7 @@ func (a *application) openLists() error {
 	var errs []error
 	for _, s := range a.written.Lists {
 		l := a.lists.Named(s.Name)
-		if s.File == "" || !l.Status().Loaded.IsZero() {
+		if a.restoreList(l); s.File == "" || !l.Status().Loaded.IsZero() {
 			continue
 		}
 		if err := l.Load(a.ctx, time.Now(), a.listHost()); err != nil {
@@ -54,6 +54,10 @@ func (d *daemon) lookAtLists() {
 	for {
 		select {
 		case <-d.background.closing:
+			cancel()
+			running.Wait()
+			cfg := d.active.Load()
+			d.saveLists(cfg.Config, cfg.lists)
 			return
 		case <-tick.C:
 		case <-d.listsChanged:
@@ -70,6 +74,7 @@ func (d *daemon) lookAtLists() {
 				if looked, _ := l.Look(ctx, time.Now(), d.listHost()); looked && ctx.Err() == nil {
 					d.tellList(l, before)
 				}
+				d.saveList(l, false)
 			})
 		}
 	}
@@ -81,6 +86,9 @@ func (d *daemon) tellList(l *lists.List, before lists.Status) {
 	switch {
 	case s.Err != nil && (before.Err == nil || before.Err.Error() != s.Err.Error()):
 		what := "the list cannot be loaded; what was loaded before stays"
+		if s.Saved {
+			what = fmt.Sprintf("the list cannot be loaded; what was saved %v ago is used", time.Since(s.Loaded).Round(time.Second))
+		}
 		if s.Loaded.IsZero() {
 			what = "the list cannot be loaded, and is empty: deny refuses nobody by it, and allow admits nobody"
 		}
@@ -104,7 +112,7 @@ func (d *daemon) Lists() api.Lists {
 	for _, s := range cfg.Lists {
 		l := cfg.lists.Named(s.Name)
 		at, set := l.Status(), l.Set()
-		o := api.List{Name: s.Name, Source: sourceOfList(s), Networks: set.Len(), Bytes: set.Bytes(), Hits: l.Hits(), Loaded: at.Loaded, Failures: at.Failures, BadLines: at.Report.Bad, FirstBad: at.Report.Named}
+		o := api.List{Name: s.Name, Source: sourceOfList(s), Networks: set.Len(), Bytes: set.Bytes(), Hits: l.Hits(), Loaded: at.Loaded, Saved: at.Saved, Failures: at.Failures, BadLines: at.Report.Bad, FirstBad: at.Report.Named}
 		if at.Err != nil {
 			o.Error, o.Since = config.OneLine(at.Err), at.Since
 		}

@@ -30,6 +30,9 @@ func printLists(o out, l api.Lists) {
 		if !x.Loaded.IsZero() {
 			loaded = x.Loaded.Local().Format(time.DateTime)
 		}
+		if x.Saved {
+			loaded += ", saved"
+		}
 		if x.BadLines > 0 {
 			bad = strconv.Itoa(x.BadLines)
 		}

@@ -31,6 +31,7 @@ type List struct {
 // Status is how a list is.
 type Status struct {
 	Loaded   time.Time // zero: never
+	Saved    bool      // what was loaded is from the disk, of an earlier service
 	Report   Report    // of what was loaded
 	Err      error     // of the last attempt; nil: it was loaded
 	Since    time.Time // since when it fails

@@ -86,7 +86,7 @@ func (l *List) load(ctx context.Context, now time.Time, h Host) (bool, error) {
 		return true, err
 	}
 	l.set.Store(set)
-	l.status.Loaded, l.status.Report, l.status.Err, l.status.Since = now, r, nil, time.Time{}
+	l.status.Loaded, l.status.Saved, l.status.Report, l.status.Err, l.status.Since = now, false, r, nil, time.Time{}
 	return true, nil
 }
 

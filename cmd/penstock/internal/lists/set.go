@@ -20,7 +20,7 @@ type Set struct {
 }
 
 // family is the networks of one kind of addresses.
-type family[A any] struct {
+type family[A comparable] struct {
 	first []uint32 // of each 16 bits: the index of the first network that begins there or later; nil: the family is empty
 	addr  []A
 	bits  []uint8

@@ -32,6 +32,9 @@
 //	bans.json      app, bans.save           when a ban has changed        JSON; fields that are not known are     lists.MaxBans
 //	                                                                      left out; the keeper's state has them
 //	                                                                      for the next worker
+//	list-*.txt     app, saveList            when a list that is not a     a checksum, and the first line; where   lists.MaxNetworks
+//	                                        file has changed, at most     it is from must be the same; it is
+//	                                        once a minute; at the end     loaded again anyhow
 //	members.json   upstream, AnswersFile    when answers have changed,    upstream.DecodeAnswers                  64 MiB
 //	                                        at most every 3 s
 //

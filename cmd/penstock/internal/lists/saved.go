@@ -1,0 +1,120 @@
+package lists
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// savedHead begins a saved list. A text with another one is not read.
+const savedHead = "penstock list 1"
+
+// All returns the networks in their order.
+func (s *Set) All() iter.Seq[Entry] {
+	return func(yield func(Entry) bool) {
+		for i := range s.v4.addr {
+			if !yield(s.v4.entry(i, address4(s.v4.addr[i]))) {
+				return
+			}
+		}
+		for i := range s.v6.addr {
+			if !yield(s.v6.entry(i, s.v6.addr[i].address())) {
+				return
+			}
+		}
+	}
+}
+
+// Equal reports whether two sets have the same networks, of the same lines.
+func (s *Set) Equal(o *Set) bool { return s.v4.equal(&o.v4) && s.v6.equal(&o.v6) }
+
+func (f *family[A]) equal(o *family[A]) bool {
+	return slices.Equal(f.addr, o.addr) && slices.Equal(f.bits, o.bits) && slices.Equal(f.line, o.line)
+}
+
+// origin says where a list is from. What was saved of another place is not taken for it.
+func (l *List) origin() string {
+	return strings.Join([]string{l.Spec.URL, l.Spec.Etcd, l.Spec.CrowdSec, strings.Join(l.Spec.Registry.ServerList(), " ")}, " ")
+}
+
+// Saved returns networks of the list that were loaded at a time, as a text for a start at which they cannot be loaded.
+func (l *List) Saved(set *Set, loaded time.Time) []byte {
+	var b bytes.Buffer
+	for e := range set.All() {
+		b.WriteString(e.Network.String())
+		b.WriteByte(' ')
+		b.WriteString(strconv.FormatUint(uint64(e.Line), 10))
+		b.WriteByte('\n')
+	}
+	sum := sha256.Sum256(b.Bytes())
+	head := fmt.Sprintf("%s\n%s\n%q\n%s\n", savedHead, loaded.UTC().Format(time.RFC3339), l.origin(), hex.EncodeToString(sum[:]))
+	return append([]byte(head), b.Bytes()...)
+}
+
+// Restore begins with networks that Saved has written, unless the list was loaded.
+func (l *List) Restore(text []byte) error {
+	set, loaded, origin, err := parseSaved(text)
+	switch {
+	case err != nil:
+		return err
+	case origin != l.origin():
+		return errors.New("it is that of another place: " + strings.TrimSpace(origin))
+	}
+	l.loading.Lock()
+	defer l.loading.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.status.Loaded.IsZero() {
+		l.set.Store(set)
+		l.status.Loaded, l.status.Saved = loaded, true
+	}
+	return nil
+}
+
+// parseSaved reads what Saved has written.
+func parseSaved(text []byte) (set *Set, loaded time.Time, origin string, err error) {
+	var head [4]string
+	for i := range head {
+		line, rest, ok := bytes.Cut(text, []byte("\n"))
+		if !ok {
+			return nil, loaded, "", errors.New("it is not whole")
+		}
+		head[i], text = string(line), rest
+	}
+	if head[0] != savedHead {
+		return nil, loaded, "", errors.New("it is no saved list")
+	}
+	if loaded, err = time.Parse(time.RFC3339, head[1]); err != nil {
+		return nil, loaded, "", err
+	}
+	if origin, err = strconv.Unquote(head[2]); err != nil {
+		return nil, loaded, "", err
+	}
+	if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != head[3] {
+		return nil, loaded, "", errors.New("its checksum is wrong")
+	}
+	list := make([]Entry, 0, min(bytes.Count(text, []byte("\n")), MaxNetworks))
+	for line := range bytes.Lines(text) {
+		network, number, _ := strings.Cut(strings.TrimSuffix(string(line), "\n"), " ")
+		p, err := ParseNetwork(network)
+		if err != nil {
+			return nil, loaded, "", err
+		}
+		n, err := strconv.ParseUint(number, 10, 32)
+		if err != nil {
+			return nil, loaded, "", err
+		}
+		if len(list) >= MaxNetworks {
+			return nil, loaded, "", fmt.Errorf("more than %d networks", MaxNetworks)
+		}
+		list = append(list, Entry{p, uint32(n)})
+	}
+	return NewSet(list), loaded, origin, nil
+}

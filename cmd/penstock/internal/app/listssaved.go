@@ -41,7 +41,7 @@ const maxSavedList = 60*lists.MaxNetworks + 1<<16
 func (s *savedLists) path(name string) string { return filepath.Join(s.folder, "list-"+name+".txt") }
 
 // due notes that a list is written now, and returns its networks and when they were loaded; nil: it is not to be written.
-func (s *savedLists) due(l *lists.List, now time.Time, ending bool) (*lists.Set, time.Time) {
+func (s *savedLists) due(l *lists.List, now time.Time, final bool) (*lists.Set, time.Time) {
 	at, set := l.Status(), l.Set()
 	if s.folder == "" || l.Spec.File != "" || at.Loaded.IsZero() || at.Saved {
 		return nil, now
@@ -50,7 +50,7 @@ func (s *savedLists) due(l *lists.List, now time.Time, ending bool) (*lists.Set,
 	defer s.mu.Unlock()
 	was := s.last[l.Spec.Name]
 	age := now.Sub(was.at)
-	if was.set != nil && age < saveSameEvery && (was.set == set || !ending && age < saveChangedEvery || was.set.Equal(set)) {
+	if was.set != nil && age < saveSameEvery && (was.set == set || !final && age < saveChangedEvery || was.set.Equal(set)) {
 		return nil, now
 	}
 	if s.last == nil {
@@ -61,9 +61,9 @@ func (s *savedLists) due(l *lists.List, now time.Time, ending bool) (*lists.Set,
 }
 
 // saveList writes a list if it has changed.
-func (d *daemon) saveList(l *lists.List, ending bool) {
+func (d *daemon) saveList(l *lists.List, final bool) {
 	s := &d.savedLists
-	set, loaded := s.due(l, time.Now(), ending)
+	set, loaded := s.due(l, time.Now(), final)
 	if set == nil {
 		return
 	}

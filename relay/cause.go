@@ -61,6 +61,9 @@ func (c Cause) broken() bool {
 	return false
 }
 
+// ofTLS reports whether a side has broken TLS, or ended it too early.
+func (c Cause) ofTLS() bool { return c >= CauseClientTLS && c <= CauseUpstreamTruncated }
+
 // or returns c if a hook or a caller may end a flow with it, and def otherwise.
 func (c Cause) or(def Cause) Cause {
 	if c <= CauseEnd || c >= causes {

@@ -163,6 +163,7 @@ func (d *datagrams) HandOver() {
 	var all []hold.Held
 	for range d.rests.len() {
 		r := d.rests.pop()
+		d.rests.push(r) // closeHeld needs it
 		if !r.held && r.key != (holdKey{}) {
 			all = append(all, hold.Held{Key: r.key, FDs: []int{r.fd}})
 		}

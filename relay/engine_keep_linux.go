@@ -283,7 +283,10 @@ func (e *core) reserveSlots(l *loop.Loop, k *keeping) {
 // listeners. A flow that cannot be handed over, such as a pair without a name, ends with
 // [CauseCrashed].
 //
-// The program should end soon afterwards: the engine keeps its descriptors until then.
+// The program should end soon afterwards: the engine keeps its descriptors until then. With [hold.Keep].Linger it closes
+// them, and a flow whose TLS ends or begins here goes on as long as this program does: the next process has the flow, and this one
+// encrypts and decrypts for it. Drain then waits for the end of these connections, Close ends them, and Stats is about them.
+//
 // If ctx ends first or the holder fails, HandOver returns the error and the engine goes
 // on. After Close or HandOver it returns [net.ErrClosed], and [errors.ErrUnsupported]
 // without Config.Keep.
@@ -348,9 +351,76 @@ func (e *core) handOver(ctx context.Context) error {
 		e.each(func(s *streams) { s.startAccepting() })
 		return err
 	}
-	e.each(func(s *streams) { s.loop.Handing, s.loop.Closing = true, true })
+	lingering := e.newLingering()
+	e.each(func(s *streams) {
+		if lingering != nil {
+			s.lingering = lingering.streams.all[s.loop.Index]
+		}
+		s.loop.Handing, s.loop.Closing = true, true
+	})
 	<-e.done
+	if lingering != nil {
+		e.mu.Lock()
+		e.lingering = lingering
+		e.mu.Unlock()
+		e.closeHeld()
+	}
 	return nil
+}
+
+// newLingering returns the engine that goes on with the TLS of this one's flows; nil: there is none, by its configuration or
+// because there is no room for it, and these flows end.
+func (e *core) newLingering() *Engine {
+	if !e.cfg.Keep.Linger {
+		return nil
+	}
+	c, err := newCore(Config{Loops: len(e.loops), MaxPipes: -1}, e.kernel)
+	if err != nil {
+		return nil
+	}
+	return c.run()
+}
+
+// closeHeld closes the descriptors of an engine whose loops have ended, and that the holder has duplicates of.
+func (e *core) closeHeld() {
+	e.holding.close()
+	shut := make(map[*listenSocket]bool)
+	closePort := func(s *listenSocket) {
+		if !shut[s] {
+			shut[s] = true
+			e.kernel.Close(s.fd)
+		}
+	}
+	for i, s := range e.streams.all {
+		s.slab.Each(func(f *streamFlow) {
+			for _, fd := range f.fd {
+				if fd >= 0 {
+					e.kernel.Close(int(fd))
+				}
+			}
+			for h := range f.half {
+				f.half[h].Leave(e.kernel)
+			}
+		})
+		d := e.datagrams.all[i]
+		d.slab.Each(func(f *datagramFlow) {
+			if f.fd >= 0 {
+				e.kernel.Close(int(f.fd))
+			}
+		})
+		for _, p := range s.ports {
+			closePort(p.listenSocket)
+		}
+		for _, p := range d.ports {
+			closePort(p.listenSocket)
+		}
+		for d.rests.len() > 0 {
+			e.kernel.Close(d.rests.pop().fd)
+		}
+	}
+	if e.streams.pipes != nil {
+		e.streams.pipes.Leave()
+	}
 }
 
 // each calls do on each loop, and waits.

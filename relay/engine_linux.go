@@ -57,6 +57,7 @@ type core struct {
 	awaitsRestore bool
 	ledgers       map[int]earlierLedger // of an earlier process, by loop
 	handing       bool                  // HandOver was called, and has not failed
+	lingering     *Engine               // what goes on in this process after HandOver; nil: nothing
 	base          int64                 // CLOCK_MONOTONIC at start
 	lost          hold.Restored         // flows that New could not give to Restore
 	earlier       earlierHeld           // flows and ledgers that Restore has not handled yet
@@ -301,6 +302,7 @@ func (e *core) closeAtEnd(c net.Conn, cfg *PairConfig) {
 // events.
 func (e *Engine) Stats() stats.Engine {
 	e.check("Stats", true)
+	e = e.left()
 	s := stats.Engine{Loops: make([]stats.Loop, len(e.loops))}
 	counted := make([]loopCounters, len(e.loops))
 	var wg sync.WaitGroup
@@ -330,6 +332,16 @@ func (e *Engine) Stats() stats.Engine {
 	return s
 }
 
+// left returns the engine that goes on in this process: e itself, unless it has handed over and something lingers.
+func (e *Engine) left() *Engine {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.lingering != nil && e.state == closed {
+		return e.lingering
+	}
+	return e
+}
+
 // count reads the counters of one loop, on its goroutine.
 func (e *core) count(i int, c *loopCounters) {
 	l, d := e.loops[i], e.datagrams.all[i]
@@ -349,7 +361,7 @@ func (e *core) count(i int, c *loopCounters) {
 // Drain at once. After Close it returns [net.ErrClosed].
 func (e *Engine) Drain(ctx context.Context) error {
 	e.check("Drain", true)
-	err := e.drain(ctx)
+	err := e.left().drain(ctx)
 	runtime.KeepAlive(e)
 	return err
 }
@@ -452,7 +464,7 @@ func (e *core) quieten() {
 // call Drain first to accept them. A second call returns [net.ErrClosed].
 func (e *Engine) Close() error {
 	e.check("Close", true)
-	return e.close()
+	return e.left().close()
 }
 
 func (e *core) close() error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/relay/hold"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // What both kinds of flows write into their records. Beside the fixed fields, a record has bytes:
@@ -21,6 +22,7 @@ const (
 	encodingVersion         = 1
 	encodingVersionPrefaced = 2
 	encodingVersionNamed    = 3 // what a proxy has said of a flow, likewise
+	encodingVersionInner    = 4 // which sockets are inner ones, likewise
 )
 
 // errEncodedTooMuch is for those who look for the reason why a flow is not kept.
@@ -39,6 +41,7 @@ const (
 	encodedName
 	encodedNameEach
 	encodedNameClient
+	encodedInner
 )
 
 // writeRecord writes what both kinds of flows have in common. name and encode are those of a pair
@@ -90,6 +93,11 @@ func (t *tenant) writeBytes(f *Flow, r ledger.Record, encode func(*hold.Encoder)
 		set(encodedNameEach, name.each)
 		set(encodedNameClient, name.client.IsValid())
 	}
+	inner := f.one & (oneInner | oneInner<<1)
+	if inner != 0 {
+		version = encodingVersionInner
+		set(encodedInner, true)
+	}
 	e.Uint(version)
 	e.Uint(flags)
 	e.Uint(uint64(f.connect))
@@ -126,6 +134,11 @@ func (t *tenant) writeBytes(f *Flow, r ledger.Record, encode func(*hold.Encoder)
 			encodeAddress(e, Addr{Network: UDP, AddrPort: name.to})
 		}
 		e.Bytes(name.reply.b)
+	}
+	if inner != 0 {
+		e.Uint(uint64(inner))
+		encodeTLS(e, f.owner.tls(f, sideClient))
+		encodeTLS(e, f.owner.tls(f, sideUpstream))
 	}
 	n := len(e.Encoded())
 	switch {
@@ -270,6 +283,8 @@ type remembered struct {
 	own     *Timeouts    // nil: those of the listener
 	rate    int64        // see flowOwner
 	preface preface
+	inner   uint8         // the bits of Flow.one
+	tls     [2]*stats.TLS // of inner sides
 	flowName
 }
 
@@ -287,7 +302,7 @@ func (t *tenant) readRecord(f *Flow, r ledger.Record) (m remembered, err error) 
 	m.decoder = *hold.NewDecoder(b)
 	d := &m.decoder
 	d.Share(k)
-	if version := d.Uint(); version < encodingVersion || version > encodingVersionNamed {
+	if version := d.Uint(); version < encodingVersion || version > encodingVersionInner {
 		return m, hold.ErrEncoding
 	}
 	flags := d.Uint()
@@ -330,7 +345,39 @@ func (t *tenant) readRecord(f *Flow, r ledger.Record) (m remembered, err error) 
 		}
 		m.reply = preface{b: bytes.Clone(d.Bytes()), each: true}
 	}
+	if flags&encodedInner != 0 {
+		m.inner = uint8(d.Uint()) & (oneInner | oneInner<<1)
+		m.tls = [2]*stats.TLS{readTLS(d), readTLS(d)}
+	}
 	return m, d.Err()
+}
+
+// encodeTLS encodes what is known of the TLS of a side, which may be nil.
+func encodeTLS(e *hold.Encoder, t *stats.TLS) {
+	if t == nil {
+		e.Uint(0)
+		return
+	}
+	resumed := uint64(0)
+	if t.Resumed {
+		resumed = 1
+	}
+	for _, n := range [...]uint64{1, uint64(t.Version), uint64(t.CipherSuite), resumed, uint64(t.Handshake), uint64(t.Received), uint64(t.Sent)} {
+		e.Uint(n)
+	}
+	e.Bytes([]byte(t.ServerName))
+	e.Bytes([]byte(t.Protocol))
+}
+
+// readTLS decodes what encodeTLS has encoded.
+func readTLS(d *hold.Decoder) *stats.TLS {
+	if d.Uint() == 0 {
+		return nil
+	}
+	return &stats.TLS{
+		Version: uint16(d.Uint()), CipherSuite: uint16(d.Uint()), Resumed: d.Uint() != 0, Handshake: time.Duration(d.Uint()), Received: int64(d.Uint()), Sent: int64(d.Uint()),
+		ServerName: string(d.Bytes()), Protocol: string(d.Bytes()),
+	}
 }
 
 // Changed has Hooks.Encode called again for a flow that is settled, because what it encodes has

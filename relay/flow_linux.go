@@ -23,6 +23,13 @@ const (
 // Hooks.Upstream documents it.
 const attemptsAtOnce = 8
 
+// The bits of Flow.one, of streams, shifted by a side.
+const (
+	oneRecv  = 1 << 0 // see streamFlow.recvOne
+	oneSend  = 1 << 2 // see streamFlow.sendOne
+	oneInner = 1 << 4 // see streamFlow.inner
+)
+
 // Flow is one client and its upstream. A hook may use the Flow that it is given until
 // it returns, and must not keep it.
 type Flow struct {
@@ -30,7 +37,7 @@ type Flow struct {
 	attempts  uint16
 	cause     Cause // already known, while the flow still delivers
 	kept      bool  // it has a record, and its sockets are held: it outlives the process
-	one       uint8 // kept streams: see streamFlow.recvOne
+	one       uint8 // see oneRecv
 	straight  bool  // streams: all that was taken from the client has counted, nothing else went to the upstream, and both are plain TCP, if TCP
 	echo      bool  // the upstream is built in: what comes goes back
 	reserved  uint8 // descriptors that were taken from the budget for it

@@ -1,5 +1,12 @@
 package relay
 
+import (
+	"time"
+
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/relay/stats"
+)
+
 // adopt begins the flow of a pair given to Relay.
 func (s *streams) adopt(x *adoption) {
 	f := s.newFlow(streamRelaying, x.fd[sideClient], x.fd[sideUpstream])
@@ -51,5 +58,52 @@ func (s *streams) notePeers(f *streamFlow) {
 			f.to = new(Addr)
 		}
 		*f.to = Addr{Network: TCP, AddrPort: s.address.AddrPort()}
+	}
+}
+
+// noTimeout is longer than any flow lasts.
+const noTimeout = 1 << 16 * time.Hour
+
+// adoptLeg begins the flow of a leg, which lasts until one of its two sockets ends: whoever has the flow that was split knows its
+// timeouts.
+func (s *streams) adoptLeg(x *leg) {
+	inner := 1 - x.side
+	f := s.newFlow(streamRelaying, x.fd[sideClient], x.fd[sideUpstream])
+	f.timeouts = s.shareTimeouts(&Timeouts{HalfClosed: noTimeout})
+	f.tcp[x.side], f.odd[x.side] = x.tcp, x.odd
+	f.one = oneInner << inner
+	f.reserved = flowDescriptors
+	s.descriptors.takeOpen(flowDescriptors)
+	s.noteInner(f, [2]*stats.TLS{})
+	t := s.tlsOf(f)
+	t.conn[x.side], t.answered, t.late, t.closed = x.conn, x.tls.answered, x.tls.late, x.tls.closed
+	t.conn[x.side].Drained = false
+	for h, held := range x.held {
+		f.half[h].Preload(s.envOf(f), held)
+		s.turned(f)
+		s.loopStats.BytesRead += int64(len(held))
+	}
+	s.loopStats.Adopted++
+	for side := range f.fd {
+		if e := s.watch(f, side); e != 0 {
+			s.end(f, CauseNoDescriptors, e)
+			return
+		}
+	}
+	s.relay(f)
+	for h, over := range x.over {
+		if over {
+			f.wait[h] = pump.End
+		}
+	}
+	s.rearm(f)
+	if f.over(x.side) {
+		s.nameEnd(f, inner, CauseEnd)
+		s.env.Kernel.ShutdownWrite(int(f.fd[inner]))
+	}
+	for gen, h := f.gen, 0; h < len(f.half); h++ {
+		if f.alive(gen) && !f.over(h) {
+			s.carry(f, h)
+		}
 	}
 }

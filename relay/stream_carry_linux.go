@@ -114,6 +114,7 @@ func (s *streams) carry(f *streamFlow, h int) {
 	s.noteTurn(f, h)
 	f.tls.turn(h)
 	f.wait[h] = half.Turn(s.envOf(f), int(f.fd[h]), dst, budget)
+	s.endTurnInner(f, h) // before the end is told by TLS
 	s.endTurnTLS(f, h)
 	s.env.Note = nil
 	if f.early != nil {
@@ -178,6 +179,7 @@ func (s *streams) halfEnd(f *streamFlow, h int) {
 		s.end(f, c, err) // close(2) includes what shutdown(2) would do
 	default:
 		s.noteHalfEnd(f, h)
+		s.nameEnd(f, 1-h, CauseEnd)
 		s.env.Kernel.ShutdownWrite(int(f.fd[1-h]))
 		s.rearm(f)
 	}
@@ -223,6 +225,7 @@ func (s *streams) failed(f *streamFlow, side int, e sys.Errno) {
 	}
 	f.err, f.cause = e, causeOf(side, e)
 	f.tls.explain(f, side, e)
+	s.explainInner(f, side)
 	s.noteFailed(f, f.cause, e)
 }
 

@@ -28,10 +28,12 @@ func (s *streams) end(f *streamFlow, c Cause, err error) {
 	for side, fd := range f.fd {
 		if fd >= 0 {
 			s.descriptors.closing(1)
+			s.nameLast(f, side, c, err)
 			s.closeSide(f, side, f.tcp[side] && s.resets(f, side, c))
 		}
 	}
 	s.endTLS(f)
+	s.endInner(f)
 	s.noteEnded(f)
 	s.loopStats.Ended[c]++
 	if c == CauseClientGone {
@@ -80,7 +82,7 @@ func (s *streams) closeSide(f *streamFlow, side int, reset bool) {
 	case reset:
 		s.env.Kernel.CloseResets(fd, true)
 	default:
-		if s.keep != nil && lingerUnsettled || f.listener != nil && f.listener.lingers {
+		if (s.keep != nil || f.hasInner()) && lingerUnsettled || f.listener != nil && f.listener.lingers {
 			s.env.Kernel.CloseResets(fd, false)
 		}
 		if !f.over(side) || f.tls.has(side) { // an end of TLS may have something behind it

@@ -21,6 +21,8 @@ func (s *streams) remote(f *Flow, side int) Addr {
 		return Addr{Network: TCP, AddrPort: sf.peer}
 	case side == sideUpstream && f.to != nil:
 		return *f.to
+	case sf.inner(side):
+		return Addr{Network: Unix}
 	}
 	return s.peerAddr(int(sf.fd[side]))
 }
@@ -35,6 +37,9 @@ func (s *streams) tcp(f *Flow, side int) int {
 
 // tls describes the TLS of a side.
 func (s *streams) tls(f *Flow, side int) *stats.TLS {
+	if s.of(f).inner(side) {
+		return s.innerFlows[f.slot].tls[side]
+	}
 	t := s.of(f).tls
 	if !t.has(side) {
 		return nil

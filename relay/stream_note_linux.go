@@ -38,11 +38,11 @@ func (s *streams) done(f *streamFlow) func(*Record) {
 
 func (s *streams) encoder(f *Flow) func(*hold.Encoder) { return s.pairs[f.slot].encode }
 
-// The bits of Flow.one, shifted by a side.
-const (
-	oneRecv = 1 << 0
-	oneSend = 1 << 2
-)
+// inner reports whether the socket of a side is an inner one; see [streams.nameEnd].
+func (f *streamFlow) inner(side int) bool { return f.one&(oneInner<<side) != 0 }
+
+// hasInner reports whether that of one side is.
+func (f *streamFlow) hasInner() bool { return f.one&(oneInner|oneInner<<1) != 0 }
 
 // recvOne reports whether what is read from a side is noted by a message header, because the kernel does
 // not count it.

@@ -7,8 +7,10 @@ import (
 
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/tlsconn"
 	"github.com/penstock/penstock/pool"
 	"github.com/penstock/penstock/relay/hold"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // streams are the stream flows of a loop, its handler of stream sockets. Like the
@@ -33,6 +35,8 @@ type streams struct {
 	load         atomic.Int64    // flows, with those that are in the mailbox
 	gone         int             // of the next clients, how many are examined; see left
 	tlsLoop      loopTLS
+	lingering    *streams              // of the engine that goes on with TLS when this one has handed over; nil: there is none
+	innerFlows   map[uint32]*innerFlow // of flows with an inner socket, by slot
 }
 
 // streamShare is what the streams of all loops share.
@@ -93,6 +97,27 @@ type adoption struct {
 	tcp    [2]bool
 	read   [2][]byte // already read, to be delivered first
 	config PairConfig
+}
+
+// A leg is one of the two connections of a split flow that stay in this process, with its TLS: a side of the flow, and an
+// inner socket in place of the other one. See stream_inner_linux.go.
+type leg struct {
+	fd      [2]int
+	side    int // which of them has the TLS; the other one is the inner socket
+	tcp     bool
+	odd     bool
+	over    [2]bool   // halves that have ended
+	held    [2][]byte // what is to be delivered first
+	conn    *tlsconn.Conn
+	tls     *flowTLS // of the flow
+	theirs  int      // the other end of the inner socket
+	tlsInfo *stats.TLS
+}
+
+// innerFlow is what is to be known of a flow with an inner socket.
+type innerFlow struct {
+	tls         [2]*stats.TLS // of the sides with inner sockets, as it was when they were made
+	undelivered int           // see streams.undelivered
 }
 
 // pair is what a pair given to Relay has that other flows have from their listener.

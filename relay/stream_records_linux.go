@@ -125,23 +125,40 @@ func (t *flowTLS) explain(f *streamFlow, side int, e sys.Errno) {
 // undelivered returns how much the sockets still have to send of what came before a failure of TLS. The flow waits
 // for that: the side is about to be reset, because a mere end would look clean to many.
 func (s *streams) undelivered(f *streamFlow) int {
-	if f.tls == nil {
+	left := s.undeliveredOf(f)
+	if left == nil {
 		return 0
 	}
-	f.tls.undelivered = 0
+	*left = 0
 	for h := range f.half {
 		half, side := &f.half[h], f.dstSide(h)
-		if f.wait[h] == pump.Failed && half.AtSrc && f.tls.has(h) && f.tcp[side] && (half.Err == tlsconn.Invalid || half.Err == tlsconn.Truncated) {
+		if f.wait[h] == pump.Failed && half.AtSrc && f.tcp[side] && (f.tls.has(h) && (half.Err == tlsconn.Invalid || half.Err == tlsconn.Truncated) || f.inner(h) && f.cause.ofTLS()) {
 			n, _ := s.env.Kernel.WriteQueued(int(f.fd[side]))
-			f.tls.undelivered += n
+			*left += n
 		}
 	}
-	return f.tls.undelivered
+	return *left
+}
+
+// undeliveredOf returns where a flow has what undelivered has found last; nil: nowhere, because there is no TLS.
+func (s *streams) undeliveredOf(f *streamFlow) *int {
+	switch {
+	case f.tls != nil:
+		return &f.tls.undelivered
+	case f.hasInner():
+		return &s.innerFlows[f.slot].undelivered
+	}
+	return nil
+}
+
+// delivers reports whether a flow waits for what was undelivered.
+func (s *streams) delivers(f *streamFlow) bool {
+	return f.cause != CauseNone && (f.tls != nil || f.hasInner()) && *s.undeliveredOf(f) > 0
 }
 
 // delivering looks again at what was undelivered. The flow goes on for as long as some of it is taken.
 func (s *streams) delivering(f *streamFlow, due bool) {
-	before := f.tls.undelivered
+	before := *s.undeliveredOf(f)
 	n := s.undelivered(f)
 	if n == 0 || due && n >= before {
 		s.end(f, f.cause, f.err)

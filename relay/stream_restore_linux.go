@@ -95,6 +95,10 @@ func (s *streams) restoreFlow(f *streamFlow, x *earlierFlow, t *restorer) hold.L
 		return hold.LossInconsistent
 	}
 	f.peer = m.peer.AddrPort
+	if m.inner != 0 {
+		f.one |= m.inner
+		s.noteInner(f, m.tls)
+	}
 	f.echo, f.half[up].Sink = flags&recordEcho != 0, flags&recordDiscard != 0
 	if flags&recordPair != 0 {
 		if t.cfg.Pair == nil {
@@ -255,6 +259,7 @@ func (s *streams) goOn(f *streamFlow, r ledger.Record) sys.Errno {
 			s.env.Kernel.RcvLowat(int(fd), 1)
 		}
 		if flags&(recordFinSent<<side) != 0 {
+			s.nameEnd(f, side, CauseEnd)
 			s.env.Kernel.ShutdownWrite(int(fd)) // again: nobody knows if it came to that
 		}
 		if e := s.watch(f, side); e != 0 {

@@ -54,7 +54,7 @@ func (s *streams) rearm(f *streamFlow) {
 		at = min(at, s.loop.Now+tick)
 	case f.state == streamRetrying:
 		at = min(at, f.retryAt())
-	case f.tls != nil && f.tls.undelivered > 0:
+	case s.delivers(f):
 		at = min(at, s.loop.Now+tick)
 	}
 	s.loop.Arm(f.slot, at)

@@ -206,7 +206,7 @@ func (s *streams) due(f *streamFlow) {
 	d := f.deadline()
 	due := d.cause != CauseNone && d.at <= s.loop.Seen
 	switch {
-	case f.tls != nil && f.tls.undelivered > 0:
+	case s.delivers(f):
 		s.delivering(f, due)
 	case !due && f.backlogFull:
 		s.redial(f)
@@ -240,6 +240,8 @@ func (s *streams) Request(r *loop.Request) {
 		s.adopt(x)
 		*x = adoption{}
 		s.share.adoptions.Put(x)
+	case *leg:
+		s.adoptLeg(x)
 	case *tlsconn.Conn:
 		s.handshakeTurn(r.Ref, x)
 	default:
@@ -271,12 +273,19 @@ func (s *streams) HandOver() {
 		p.closed.Done()
 	}
 	s.closingPorts = nil
+	var split []splitFlow
+	if s.lingering != nil {
+		split = s.splitAll()
+	}
 	s.slab.Each(func(f *streamFlow) {
 		if f.state != streamRelaying && !f.kept {
 			s.keep.unsettled.push(unsettledRef{f.ref(), s.loop.Now})
 		}
 	})
 	s.keep.settleAll(s.loop.Now)
+	for _, x := range split {
+		s.leave(x, s.lingering)
+	}
 	s.slab.Each(func(f *streamFlow) {
 		if !f.kept && s.keep.ledger.Record(f.slot).Generation() != f.gen {
 			s.end(f, CauseCrashed, nil)

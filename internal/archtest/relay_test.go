@@ -39,10 +39,10 @@ var relayTypes = []string{"addr", "answererror", "cause", "counters", "datagram"
 // refers to its own room and to those below, never to one above.
 var relayRooms = map[string][]relayRoom{
 	"stream": {
-		{"turn", []string{"turn", "patrol", "invariants", "invariants_off"}},                                                            // what the loop calls
+		{"turn", []string{"turn", "patrol", "split", "invariants", "invariants_off"}},                                                   // what the loop calls
 		{"restore", []string{"restore", "restore_early"}},                                                                               // flows of an earlier process
 		{"approach", []string{"accept", "adopt", "answer", "connect", "descriptors", "handshake", "listen", "pause", "queue", "sniff"}}, // until a flow relays
-		{"carry", []string{"bandwidth", "carry", "end", "info", "overload", "records", "timeouts", "tls_close"}},                        // bytes, and the end
+		{"carry", []string{"bandwidth", "carry", "end", "info", "inner", "overload", "records", "timeouts", "tls_close"}},               // bytes, and the end
 		{"note", []string{"note", "settle"}},                                                                                            // what the next process needs
 		{"flow", []string{"early", "flow", "owner", "port", "tls"}},                                                                     // what there is, and questions to it
 	},

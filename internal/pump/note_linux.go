@@ -173,3 +173,30 @@ func (h *Half) Restore(env *Env, in, out, spliced int64, x Held) {
 // Raw returns the number of bytes that the destination has accepted, own bytes included, less the number of
 // all own bytes: while these are not delivered it is negative.
 func (h *Half) Raw() int64 { return h.Out - int64(h.own) }
+
+// Take returns a copy of what h holds, which counts as delivered: somebody else delivers it.
+func (h *Half) Take(env *Env) []byte {
+	var p []byte
+	if h.rest != nil {
+		p = append(p, h.rest[h.off:]...)
+	}
+	h.Close(env)
+	h.Out = h.In
+	return p
+}
+
+// Leave closes this process's descriptors of the pipe that h has leased, which is the next process's from now on.
+func (h *Half) Leave(k sys.Kernel) {
+	if p := h.pipe; p != nil {
+		k.Close(p.r)
+		k.Close(p.w)
+	}
+}
+
+// Move moves what h holds from a buffer of one environment into one of another.
+func (h *Half) Move(from, to *Env) {
+	if rest := h.rest; rest != nil {
+		h.keep(to, rest[h.off:])
+		from.put(rest)
+	}
+}

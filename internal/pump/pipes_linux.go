@@ -137,6 +137,16 @@ func (ps *Pipes) Drain() {
 	ps.closeIdle(int64(len(ps.slots)))
 }
 
+// Leave closes this process's descriptors of the pipes that are not leased, which are the next process's from now on.
+func (ps *Pipes) Leave() {
+	ps.ageing.Lock()
+	defer ps.ageing.Unlock()
+	for p := ps.take(); p != nil; p = ps.take() {
+		ps.kernel.Close(p.r)
+		ps.kernel.Close(p.w)
+	}
+}
+
 // CloseIdle closes up to n pipes that are not leased, and returns how many.
 func (ps *Pipes) CloseIdle(n int) int { return int(ps.closeIdle(int64(n))) }
 

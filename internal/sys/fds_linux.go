@@ -14,8 +14,15 @@ const MaxFDs = 253
 // Pair returns two connected sockets of type SOCK_SEQPACKET, non-blocking and close-on-exec: each send is
 // one message, and a receiver learns of the end. socketpair(2).
 func Pair() (a, b int, errno Errno) {
+	return pair(unix.SOCK_SEQPACKET)
+}
+
+// StreamPair returns two connected Unix sockets of type SOCK_STREAM, non-blocking and close-on-exec. socketpair(2).
+func StreamPair() (a, b int, errno Errno) { return pair(unix.SOCK_STREAM) }
+
+func pair(kind uintptr) (a, b int, errno Errno) {
 	var p [2]int32
-	_, _, e := syscall.RawSyscall6(unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, uintptr(unsafe.Pointer(&p)), 0, 0)
+	_, _, e := syscall.RawSyscall6(unix.SYS_SOCKETPAIR, unix.AF_UNIX, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, uintptr(unsafe.Pointer(&p)), 0, 0)
 	if e != 0 {
 		return -1, -1, e
 	}

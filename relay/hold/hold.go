@@ -28,6 +28,10 @@ type Keep struct {
 	After time.Duration
 	// Holder holds descriptors for the engine. It is required.
 	Holder Holder
+	// Linger has flows outlive Engine.HandOver whose TLS ends or begins at the engine. Their keys stay in the process that hands
+	// over, which goes on to encrypt and decrypt, and nothing else; the next process has the flow. It is read by Engine.HandOver, and may be
+	// changed before that.
+	Linger bool
 	// Held is what was held for an engine that is gone; nil for the first one. The
 	// engine owns the descriptors when New has returned without an error.
 	Held []Held

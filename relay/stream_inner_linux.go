@@ -1,0 +1,97 @@
+package relay
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/relay/stats"
+)
+
+// Nobody can have the keys of a TLS connection but the process that has made its handshake. When that hands over, a flow with
+// TLS is split where its records end: the process that hands over keeps the connection, and the next one has the flow. Between
+// them is a pair of Unix sockets, the inner ones:
+//
+//	client's socket ═ records ═ [process before] ─ inner sockets ─ [flow, in the next process] ─ upstream's socket
+//
+// Both ends of a pair are sides of stream flows like others. There is only one difference. The end of what a Unix socket
+// receives does not tell whether its peer has ended the stream, has given up, or has died. So whoever ends a stream well towards
+// an inner socket gives its own socket a name before, which the other process can read (getpeername(2)) for as long as it
+// has the pair, also after a crash. A stream that ends without it was cut, and a name can say why. A socket gets a name only once;
+// once a stream has ended well, nothing more is to be said.
+
+func (s *streams) noteInner(f *streamFlow, tls [2]*stats.TLS) {
+	if s.innerFlows == nil {
+		s.innerFlows = make(map[uint32]*innerFlow)
+	}
+	s.innerFlows[f.slot] = &innerFlow{tls: tls}
+}
+
+// endInner forgets what was to be known.
+func (s *streams) endInner(f *streamFlow) {
+	if f.hasInner() {
+		delete(s.innerFlows, f.slot)
+	}
+}
+
+// nameEnd tells the process behind an inner socket why the stream towards it ends now. Nothing can go wrong but that there is no
+// name: then the other process takes the end for a cut.
+func (s *streams) nameEnd(f *streamFlow, side int, c Cause) {
+	if !f.inner(side) {
+		return
+	}
+	name := "@" + strconv.FormatUint(rand.Uint64(), 36) + "." + c.String() // which nobody else has
+	if s.address.SetUnix(name) == nil {
+		s.env.Kernel.Bind(int(f.fd[side]), &s.address)
+	}
+}
+
+// nameLast is nameEnd for a flow that ends, before a side is closed.
+func (s *streams) nameLast(f *streamFlow, side int, c Cause, _ error) {
+	switch {
+	case !f.inner(side):
+		return
+	case f.complete(side):
+		c = CauseEnd
+	case c == CauseEnd || c == CauseNone:
+		c = CauseCrashed
+	}
+	s.nameEnd(f, side, c)
+	s.discard(f, side) // the peer would be told of a reset before it has read everything
+}
+
+// innerEnd returns why the stream from an inner socket has ended; CauseCrashed: nobody has said.
+func (s *streams) innerEnd(f *streamFlow, side int) Cause {
+	c := CauseCrashed
+	if s.env.Kernel.PeerAddr(int(f.fd[side]), &s.address) == 0 {
+		_, text, _ := strings.Cut(s.address.UnixPath(), ".")
+		if c.UnmarshalText([]byte(text)) != nil {
+			c = CauseCrashed
+		}
+	}
+	return c
+}
+
+// endTurnInner ends the turn of a half: an end that was not named is none.
+func (s *streams) endTurnInner(f *streamFlow, h int) {
+	if f.hasInner() && f.inner(h) && f.wait[h] == pump.End && s.innerEnd(f, h) != CauseEnd {
+		f.half[h].Err, f.half[h].AtSrc = sys.ECONNRESET, true
+		f.wait[h] = pump.Failed
+	}
+}
+
+// explainInner sets the cause of a flow whose side has failed: what the process behind an inner socket says, if that is about a
+// connection.
+func (s *streams) explainInner(f *streamFlow, side int) {
+	if !f.inner(side) {
+		return
+	}
+	switch c := s.innerEnd(f, side); {
+	case c.broken() || c.ofTLS():
+		f.cause = c
+	case c != CauseEnd:
+		f.cause = CauseCrashed
+	}
+}

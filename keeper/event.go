@@ -23,6 +23,7 @@ const (
 	KeeperKept                 // it could not; Text says why
 	Problem                    // something else went wrong; Text says what
 	WorkerWrote                // it wrote Text, and ended before it connected
+	WorkerLingers              // it has handed over, and goes on for at most Wait
 )
 
 // Event is something that happened to a worker, for [Config.Log].
@@ -56,6 +57,8 @@ func (e Event) String() string {
 		fmt.Fprintf(&b, "worker %d wrote before it connected", e.PID)
 	case WorkerLied:
 		fmt.Fprintf(&b, "worker %d sent what is not accepted", e.PID)
+	case WorkerLingers:
+		fmt.Fprintf(&b, "worker %d has handed over, and goes on for at most %s", e.PID, e.Wait)
 	case StartDelayed:
 		fmt.Fprintf(&b, "next start of the worker in %s", e.Wait)
 	case FellBack:

@@ -137,6 +137,16 @@ type Item struct {
 	FDs []int
 }
 
+// MaxLingering is the maximum number of workers that linger; see [Worker.Linger].
+const MaxLingering = 15
+
+// Lingering is a worker that has handed over and goes on beside the next ones.
+type Lingering struct {
+	PID          int
+	Since, Until time.Time // when it has handed over, and when the keeper ends it
+	Dismissed    bool      // it was asked to end
+}
+
 // Reason says why a worker was started.
 type Reason uint8
 

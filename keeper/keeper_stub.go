@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"syscall"
+	"time"
 )
 
 // Run returns [errors.ErrUnsupported].
@@ -64,6 +65,15 @@ func (*Worker) OnHandOver(f func()) {}
 
 // HandedOver returns [errors.ErrUnsupported].
 func (*Worker) HandedOver() error { return errors.ErrUnsupported }
+
+// MayLinger returns false.
+func (*Worker) MayLinger() bool { return false }
+
+// Linger returns [errors.ErrUnsupported].
+func (*Worker) Linger(most time.Duration, workers int) error { return errors.ErrUnsupported }
+
+// Lingering returns nothing.
+func (*Worker) Lingering() ([]Lingering, Death) { return nil, Death{} }
 
 // Stay returns [errors.ErrUnsupported].
 func (*Worker) Stay(why string) error { return errors.ErrUnsupported }

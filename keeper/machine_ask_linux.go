@@ -20,9 +20,9 @@ type asked struct {
 
 func (m *machine) features() uint64 {
 	if m.cfg.Broker == nil {
-		return 0
+		return featureLinger
 	}
-	return featureAsk
+	return featureAsk | featureLinger
 }
 
 // sendPolicy tells a worker the policy of the one before.

@@ -24,6 +24,10 @@ func (m *machine) gone(id int, d Death, wrote string, now time.Time) {
 	if wrote = printableLines(wrote); wrote != "" {
 		m.cfg.Log(Event{Kind: WorkerWrote, PID: p.pid, Binary: p.binary.path, Text: wrote})
 	}
+	if !p.lingersSince.IsZero() {
+		m.lingered(p, d)
+		return
+	}
 	if p == m.standby {
 		m.standby, m.failed = nil, d
 		m.standbyGone(p, d, wrote, now)
@@ -39,11 +43,11 @@ func (m *machine) gone(id int, d Death, wrote string, now time.Time) {
 	switch {
 	case m.stopping && !follows || p.exiting && p.killed == "" && !p.asked:
 		m.ended(p, d)
-		m.finish(exitCode(d))
+		m.finish(exitCode(d), now)
 	case !m.everReady && d.Signal == 0 && p.killed == "" && m.restarts == 0:
 		// The first worker refused to work: whoever started the keeper wants to know, not to wait.
 		m.ended(p, d)
-		m.finish(d.Code)
+		m.finish(d.Code, now)
 	case p.asked:
 		m.ended(p, d)
 		m.takeOver(now)
@@ -130,10 +134,7 @@ func (m *machine) endPause() {
 // tick does what is due. Something that arrived before now has been handled, except what is still in a socket:
 // therefore a watchdog has to expire twice.
 func (m *machine) tick(now time.Time) {
-	for _, p := range []*peer{m.active, m.standby} {
-		if p == nil {
-			continue
-		}
+	for _, p := range m.peers() {
 		switch {
 		case due(p.endBy, now):
 			m.kill(p, p.endWhy)
@@ -193,15 +194,13 @@ func (m *machine) next() (at time.Time) {
 			at = t
 		}
 	}
-	for _, p := range []*peer{m.active, m.standby} {
-		if p != nil {
-			sooner(p.endBy)
-			sooner(p.startBy)
-			sooner(p.aliveBy)
-			sooner(p.hand.retryAt)
-			if len(p.pending) > 0 {
-				sooner(p.pending[0].due)
-			}
+	for _, p := range m.peers() {
+		sooner(p.endBy)
+		sooner(p.startBy)
+		sooner(p.aliveBy)
+		sooner(p.hand.retryAt)
+		if len(p.pending) > 0 {
+			sooner(p.pending[0].due)
 		}
 	}
 	if m.restartPossible() {
@@ -234,10 +233,8 @@ func (m *machine) releaseUnused() {
 
 // abort ends everything at once.
 func (m *machine) abort() {
-	for _, p := range []*peer{m.active, m.standby} {
-		if p != nil {
-			m.port.signal(p.id, syscall.SIGKILL)
-		}
+	for _, p := range m.peers() {
+		m.port.signal(p.id, syscall.SIGKILL)
 	}
 }
 

@@ -68,6 +68,8 @@ type machine struct {
 	resume        func() // ends what Config.Paused has begun, or nil
 	active        *peer
 	standby       *peer
+	lingering     []*peer // that have handed over and go on, the oldest first
+	lastLingered  Death   // of the last one of those that has ended
 
 	current *executable // what is started next
 	good    *executable // has worked for Config.Good, or nil
@@ -139,6 +141,10 @@ type peer struct {
 	blocked  bool
 	lastHold uint32
 
+	knowsLinger  bool      // it knows messages about workers that linger
+	lingersSince time.Time // zero: it does not linger
+	dismissed    bool      // it lingers, and was asked to end
+
 	asks    bool   // it knows messages about policies and requests
 	policy  string // of this worker, or of the one before
 	partial []byte // of a policy that is arriving
@@ -208,6 +214,11 @@ func (m *machine) peer(id int) *peer {
 	case m.standby != nil && m.standby.id == id:
 		return m.standby
 	}
+	for _, p := range m.lingering {
+		if p.id == id {
+			return p
+		}
+	}
 	return nil
 }
 
@@ -215,7 +226,7 @@ func (m *machine) peer(id int) *peer {
 // them, or part of the message, did not arrive.
 func (m *machine) handle(id int, b []byte, fds []int, lost bool, now time.Time) {
 	p := m.peer(id)
-	if p == nil || p.lied {
+	if p == nil || p.lied || !p.lingersSince.IsZero() {
 		m.port.close(fds)
 		return
 	}
@@ -283,6 +294,9 @@ func (m *machine) handle(id int, b []byte, fds []int, lost bool, now time.Time) 
 		p.handedOver = true
 		if msg.word(0) != 0 {
 			m.kill(p, "it does not end itself at a hand-over")
+		} else if most := time.Duration(msg.word(1)); most > 0 && p == m.active {
+			m.linger(p, min(most, maxLinger), int(min(msg.word(2), MaxLingering)), now)
+			return
 		}
 		m.giveEarly(now)
 	case kindDrop:
@@ -323,7 +337,11 @@ func (m *machine) onHello(p *peer, msg *message, now time.Time) {
 	p.startBy = now.Add(m.cfg.ReadyTimeout)
 	p.asks = msg.word(1)&featureAsk != 0
 	m.sendStart(p, kindWelcome)
+	p.knowsLinger = msg.word(1)&featureLinger != 0
 	m.sendPolicy(p)
+	if p == m.active {
+		m.tellLingering()
+	}
 	p.hand = handOut{on: true, full: p == m.active, window: firstWindow}
 	m.pump(p, now)
 }
@@ -446,7 +464,7 @@ func (m *machine) signal(s syscall.Signal, now time.Time) {
 		m.beginUpgrade(0, 0, "", false, false, now)
 		return
 	case syscall.SIGTERM, syscall.SIGINT:
-		m.stop(s)
+		m.stop(s, now)
 		return
 	}
 	switch {
@@ -459,8 +477,14 @@ func (m *machine) signal(s syscall.Signal, now time.Time) {
 
 // stop tells the worker to end, which may take its time. Of one that hands over, or has taken over and is not ready, nothing can be asked: the first
 // signal is the next one's, or what it holds would end at once. A second one does not wait.
-func (m *machine) stop(s syscall.Signal) {
+func (m *machine) stop(s syscall.Signal, now time.Time) {
 	again, p := m.stopping, m.active
+	if m.finished { // what lingers has been asked to end
+		for _, q := range m.lingering {
+			m.kill(q, "the keeper stops")
+		}
+		return
+	}
 	if !again {
 		m.stopping, m.stopSignal = true, s
 		m.cfg.Notify("STOPPING=1")
@@ -471,7 +495,7 @@ func (m *machine) stop(s syscall.Signal) {
 	}
 	switch {
 	case p == nil:
-		m.finish(128 + int(s))
+		m.finish(128+int(s), now)
 	case waits && !again:
 		m.pending = append(m.pending, s)
 	default:
@@ -479,8 +503,11 @@ func (m *machine) stop(s syscall.Signal) {
 	}
 }
 
-func (m *machine) finish(code int) {
+func (m *machine) finish(code int, now time.Time) {
 	m.finished, m.exitCode = true, code
+	for _, p := range m.lingering { // the flows have ended, and what is left is on its way to clients
+		m.endLingering(p, "the keeper ends", now)
+	}
 	m.startAt = time.Time{}
 	m.endPause()
 }

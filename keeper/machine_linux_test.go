@@ -166,10 +166,7 @@ func (w *world) check() {
 		}
 	})
 	moving := 0 // answers that wait for room
-	for _, p := range []*peer{m.active, m.standby} {
-		if p == nil {
-			continue
-		}
+	for _, p := range m.peers() {
 		if len(p.pending) > maxAsks || len(p.policy) > MaxPolicy || len(p.partial) > MaxPolicy+partSize {
 			w.tb.Fatalf("%d requests and a policy of %d bytes", len(p.pending), len(p.policy))
 		}
@@ -193,10 +190,12 @@ func (w *world) check() {
 			w.tb.Fatalf("process %d is forgotten (killed: %v)", id, p.killed)
 		}
 	}
-	for _, p := range []*peer{m.active, m.standby} {
-		if p == nil {
-			continue
+	for _, p := range m.lingering {
+		if p.killed == "" && p.endBy.IsZero() {
+			w.tb.Fatalf("process %d lingers for ever", p.id)
 		}
+	}
+	for _, p := range m.peers() {
 		if w.procs[p.id] == nil {
 			w.tb.Fatalf("process %d is gone and not forgotten", p.id)
 		}
@@ -608,7 +607,7 @@ func (w *world) script(b []byte) {
 		case 11:
 			w.say(id, message{kind: kindRestart})
 		case 12:
-			w.say(id, message{kind: kindHandedOver, words: []uint64{uint64(next() % 2)}})
+			w.say(id, message{kind: kindHandedOver, words: []uint64{uint64(next() % 2), uint64(next() % 2 * next()), uint64(next() % 4)}})
 		case 13:
 			w.say(id, []message{{kind: kindExiting}, {kind: kindStaying}, {kind: kindTimes, words: Times{Watchdog: time.Duration(next()-9) * time.Second, MaxBackoff: time.Duration(next())}.words()}}[next()%3])
 		case 14, 15:
@@ -645,6 +644,10 @@ func (w *world) script(b []byte) {
 			if a := w.m.active; a != nil && a.asked && !a.handedOver {
 				if next()%4 == 0 {
 					w.say(a.id, message{kind: kindStaying, texts: []string{"no"}})
+					break
+				}
+				if next()%3 == 0 {
+					w.say(a.id, message{kind: kindHandedOver, words: []uint64{0, uint64(time.Duration(next()) * time.Second), uint64(next() % 4)}})
 					break
 				}
 				w.say(a.id, message{kind: kindHandedOver, words: []uint64{0}})
@@ -694,7 +697,7 @@ func (w *world) sane(id int) {
 	w.answer(id)
 	switch {
 	case !p.hello:
-		w.say(id, message{kind: kindHello, words: []uint64{protocol, featureAsk}})
+		w.say(id, message{kind: kindHello, words: []uint64{protocol, featureAsk | featureLinger}})
 		w.answer(id)
 	case !p.prepared && p.hand.marked:
 		w.say(id, message{kind: kindPrepared})
@@ -710,7 +713,11 @@ func (w *world) saveAndLoad() {
 		b.fd = i
 		bins[i] = b
 	}
-	b := w.m.save(map[int]savedConn{w.m.active.id: {fd: 1, pid: w.m.active.pid}})
+	conns := make(map[int]savedConn)
+	for _, p := range w.m.peers() {
+		conns[p.id] = savedConn{fd: p.id, pid: p.pid}
+	}
+	b := w.m.save(conns)
 	s, err := load(b, w.m.cfg, w.m.limit, w.now)
 	if err != nil {
 		w.tb.Fatal(err)
@@ -725,6 +732,9 @@ func (w *world) saveAndLoad() {
 	if w.m.table.len() != old.table.len() || w.m.deaths != old.deaths || w.m.upgrade != old.upgrade || w.m.active.binary.path != old.active.binary.path ||
 		w.m.active.asks && (w.m.active.policy != old.active.policy || w.m.policy != old.policy || w.m.active.sealed != old.active.sealed) {
 		w.tb.Fatal("something was lost")
+	}
+	if len(w.m.lingering) != len(old.lingering) || len(s.conns) != 1+len(old.lingering) {
+		w.tb.Fatal("workers that linger were lost")
 	}
 	w.m.replaced(w.now)
 	w.check()
@@ -759,7 +769,7 @@ func TestRandomScripts(t *testing.T) {
 		w.script(b[:])
 		for _, line := range w.lines {
 			for _, what := range []string{": handing-over", ": starting", ": done", ": checked", ": refused", ": rolled-back", "worker-died", "worker-ended", "worker-lied",
-				"worker-killed", "start-delayed", "fell-back", "keeper-upgraded", "worker-ready"} {
+				"worker-killed", "start-delayed", "fell-back", "keeper-upgraded", "worker-ready", "worker-lingers"} {
 				if strings.Contains(line, what) {
 					seen[what]++
 				}
@@ -767,7 +777,7 @@ func TestRandomScripts(t *testing.T) {
 		}
 	}
 	t.Logf("reached: %v", seen)
-	for _, what := range []string{": done", ": checked", ": refused", ": rolled-back", "fell-back", "keeper-upgraded"} {
+	for _, what := range []string{": done", ": checked", ": refused", ": rolled-back", "fell-back", "keeper-upgraded", "worker-lingers"} {
 		if seen[what] == 0 {
 			t.Errorf("no script reached %q", what)
 		}

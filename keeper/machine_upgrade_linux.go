@@ -218,6 +218,7 @@ func (m *machine) takeOver(now time.Time) {
 	m.fellBack = false
 	p.startBy = now.Add(m.cfg.ReadyTimeout)
 	m.step(Starting, "")
+	m.tellLingering()
 	m.tryGo(p, now)
 }
 

@@ -15,7 +15,8 @@ func (s State) String() string { return nameOf(states[:], int(s)) }
 
 var kinds = [...]string{WorkerStarted: "worker-started", WorkerReady: "worker-ready", WorkerDied: "worker-died", WorkerEnded: "worker-ended",
 	WorkerKilled: "worker-killed", WorkerLied: "worker-lied", StartDelayed: "start-delayed", FellBack: "fell-back",
-	UpgradeStep: "upgrade", KeeperUpgraded: "keeper-upgraded", KeeperKept: "keeper-kept", Problem: "problem", WorkerWrote: "worker-wrote"}
+	UpgradeStep: "upgrade", KeeperUpgraded: "keeper-upgraded", KeeperKept: "keeper-kept", Problem: "problem", WorkerWrote: "worker-wrote",
+	WorkerLingers: "worker-lingers"}
 
 // String returns the kind in small letters, such as "worker-died".
 func (k Kind) String() string { return nameOf(kinds[:], int(k)) }

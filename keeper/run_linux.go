@@ -121,7 +121,7 @@ func (r *runner) loop(signals chan os.Signal) {
 	m := r.m
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for !m.finished {
+	for !m.over() {
 		r.trimmer.plan(m, time.Now())
 		at := m.next()
 		if trimAt := r.trimmer.at; at.IsZero() || !trimAt.IsZero() && trimAt.Before(at) {

@@ -17,12 +17,13 @@ import (
 const stateVersion = 1
 
 const (
-	stateMain   msgKind = 100 // words and texts of the machine
-	stateBinary msgKind = 101 // words: descriptor, use; texts: path
-	stateWorker msgKind = 102 // words of a peer
-	stateItem   msgKind = 103 // words: key, descriptors; texts: label
-	stateSignal msgKind = 104 // words: a signal for the worker
-	statePolicy msgKind = 105 // texts: a part of the worker's policy; only if the worker, and so the binary that comes, knows of it
+	stateMain      msgKind = 100 // words and texts of the machine
+	stateBinary    msgKind = 101 // words: descriptor, use; texts: path
+	stateWorker    msgKind = 102 // words of a peer
+	stateItem      msgKind = 103 // words: key, descriptors; texts: label
+	stateSignal    msgKind = 104 // words: a signal for the worker
+	stateLingering msgKind = 106 // words of a worker that lingers; only if there is one
+	statePolicy    msgKind = 105 // texts: a part of the worker's policy; only if the worker, and so the binary that comes, knows of it
 )
 
 // state is what a keeper leaves to the binary that it executes.
@@ -70,12 +71,15 @@ func (m *machine) save(conns map[int]savedConn) []byte {
 			}
 		}
 		add(stateWorker, []uint64{uint64(p.id), uint64(p.pid), uint64(c.fd), uint64(index), uint64(p.reason), wordOf(p.hello), wordOf(p.prepared),
-			wordOf(p.going), wordOf(p.ready), clockOf(p.readyAt), wordOf(p.exiting), uint64(p.seq), uint64(p.lastHold), wordOf(p.asks), wordOf(p.sealed)}, p.killed)
+			wordOf(p.going), wordOf(p.ready), clockOf(p.readyAt), wordOf(p.exiting), uint64(p.seq), uint64(p.lastHold), wordOf(p.asks), wordOf(p.sealed), wordOf(p.knowsLinger)}, p.killed)
 		if p.asks && p.policy != "" {
 			for _, texts := range parts(p.policy) {
 				add(statePolicy, nil, texts...)
 			}
 		}
+	}
+	for _, p := range m.lingering {
+		add(stateLingering, []uint64{uint64(p.id), uint64(p.pid), uint64(conns[p.id].fd), clockOf(p.lingersSince), clockOf(p.endBy), wordOf(p.dismissed)}, p.binary.path, p.endWhy, p.killed)
 	}
 	for _, s := range m.pending {
 		add(stateSignal, []uint64{uint64(s)})
@@ -174,7 +178,7 @@ func (s *state) take(msg *message, items *uint64, now time.Time) bool {
 		}
 		p := &peer{id: int(msg.word(0)), pid: int(msg.word(1)), binary: m.opened[msg.word(3)], reason: Reason(msg.word(4)),
 			hello: msg.word(5) != 0, prepared: msg.word(6) != 0, going: msg.word(7) != 0, ready: msg.word(8) != 0,
-			readyAt: timeAt(msg.word(9), now), exiting: msg.word(10) != 0, seq: uint32(msg.word(11)), lastHold: uint32(msg.word(12)), asks: msg.word(13) != 0, sealed: msg.word(14) != 0, killed: msg.text(0)}
+			readyAt: timeAt(msg.word(9), now), exiting: msg.word(10) != 0, seq: uint32(msg.word(11)), lastHold: uint32(msg.word(12)), asks: msg.word(13) != 0, sealed: msg.word(14) != 0, knowsLinger: msg.word(15) != 0, killed: msg.text(0)}
 		p.hand = handOut{on: true, full: true, marked: true, sentAll: true}
 		if p.ready {
 			m.setAlive(p, now)
@@ -182,6 +186,11 @@ func (s *state) take(msg *message, items *uint64, now time.Time) bool {
 			p.startBy = now.Add(m.cfg.ReadyTimeout)
 		}
 		m.active = p
+		s.conns[p.id] = savedConn{int(msg.word(2)), p.pid}
+	case stateLingering:
+		p := &peer{id: int(msg.word(0)), pid: int(msg.word(1)), lingersSince: timeAt(msg.word(3), now), endBy: timeAt(msg.word(4), now), dismissed: msg.word(5) != 0,
+			binary: &executable{fd: -1, path: msg.text(0)}, endWhy: msg.text(1), killed: msg.text(2), handedOver: true, hello: true}
+		m.lingering = append(m.lingering, p)
 		s.conns[p.id] = savedConn{int(msg.word(2)), p.pid}
 	case stateSignal:
 		m.pending = append(m.pending, syscall.Signal(msg.word(0)))

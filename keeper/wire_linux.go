@@ -30,9 +30,11 @@ const (
 )
 
 // featureAsk: the worker may ask, and the keeper answers. featureOutput: the worker has taken the keeper's output, if it had none.
+// featureLinger: a worker may linger, and the next one is told.
 const (
 	featureAsk    = 1
 	featureOutput = 2
+	featureLinger = 4
 )
 
 // msgKind is the kind of a message. The numbers are part of the protocol.
@@ -40,18 +42,19 @@ type msgKind uint8
 
 const (
 	// From the keeper.
-	kindWelcome  msgKind = 1 // words and texts of Start; items follow
-	kindItems    msgKind = 2 // items; answered by kindGot
-	kindMark     msgKind = 3 // the items with labels of Config.Standby were sent
-	kindAll      msgKind = 4 // all items were sent; words: items, descriptors
-	kindBegin    msgKind = 5 // the items begin from the start: forget those sent before
-	kindGo       msgKind = 6 // answer to kindPrepared; words of Start
-	kindHandOver msgKind = 7
-	kindHeld     msgKind = 8 // seq: the last kindHold that was read; words: items, descriptors
-	kindRefused  msgKind = 9 // keys that were not taken
-	kindUpgraded msgKind = 10
-	kindPolicyIs msgKind = 11 // words: 1 if more follows; texts: a part of the policy of the worker before
-	kindAnswer   msgKind = 12 // seq: of kindAsk; words: 1 if a descriptor comes along, error number; texts: why there is none
+	kindWelcome   msgKind = 1 // words and texts of Start; items follow
+	kindItems     msgKind = 2 // items; answered by kindGot
+	kindMark      msgKind = 3 // the items with labels of Config.Standby were sent
+	kindAll       msgKind = 4 // all items were sent; words: items, descriptors
+	kindBegin     msgKind = 5 // the items begin from the start: forget those sent before
+	kindGo        msgKind = 6 // answer to kindPrepared; words of Start
+	kindHandOver  msgKind = 7
+	kindHeld      msgKind = 8 // seq: the last kindHold that was read; words: items, descriptors
+	kindRefused   msgKind = 9 // keys that were not taken
+	kindUpgraded  msgKind = 10
+	kindPolicyIs  msgKind = 11 // words: 1 if more follows; texts: a part of the policy of the worker before
+	kindAnswer    msgKind = 12 // seq: of kindAsk; words: 1 if a descriptor comes along, error number; texts: why there is none
+	kindLingering msgKind = 13 // words: process id, exit code and signal of the last one that has ended; process id, since when, until when, and 1 if it gives way, of each. texts: why that one has ended
 
 	// From the worker.
 	kindHello      msgKind = 32 // words: protocol, features
@@ -62,7 +65,7 @@ const (
 	kindNotify     msgKind = 37 // texts: lines for the service manager
 	kindExiting    msgKind = 38
 	kindRestart    msgKind = 39
-	kindHandedOver msgKind = 40 // words: 1 if the process is to be killed, because it does not know how to end
+	kindHandedOver msgKind = 40 // words: 1 if the process is to be killed, because it does not know how to end; how long it lingers, and how many may
 	kindHold       msgKind = 41 // items
 	kindDrop       msgKind = 42 // keys
 	kindUpgrade    msgKind = 43 // words: token, 1 for a dry run; texts: path
@@ -78,7 +81,7 @@ func (k msgKind) hasKeys() bool  { return k == kindRefused || k == kindDrop }
 
 // fromWorker reports whether a worker sends messages of this kind.
 func (k msgKind) fromWorker() bool { return k >= kindHello && k <= kindAsk }
-func (k msgKind) fromKeeper() bool { return k >= kindWelcome && k <= kindAnswer }
+func (k msgKind) fromKeeper() bool { return k >= kindWelcome && k <= kindLingering }
 
 // message is a message of either end. Its slices are used again by the next parse.
 type message struct {

@@ -44,6 +44,10 @@ type Worker struct {
 	onRefused func(key [2]uint64)
 	refused   uint64
 
+	mayLinger bool // the keeper lets workers linger
+	lingering []Lingering
+	lingered  Death
+
 	mayAsk    bool // the keeper answers
 	inherited []byte
 	sealed    bool
@@ -102,7 +106,7 @@ func newWorker(fd int) (*Worker, error) {
 	w := &Worker{file: f, raw: raw, lost: make(chan struct{}), mark: make(chan struct{}), goOn: make(chan struct{}), wake: make(chan struct{}, 1), returned: make(map[[2]uint64]bool),
 		watchers: make(map[uint64]func(Upgrade)), asks: make(chan struct{}, maxAsks), open: make(map[uint32]chan answered)}
 	w.out.fd = fd
-	if err := w.tell(appendControl(nil, kindHello, 0, []uint64{protocol, featureAsk | featureOutput})); err != nil {
+	if err := w.tell(appendControl(nil, kindHello, 0, []uint64{protocol, featureAsk | featureOutput | featureLinger})); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -313,7 +317,9 @@ func (w *Worker) OnHandOver(f func()) {
 
 // HandedOver waits until everything that was queued has been sent to the keeper, and says that this worker has nothing
 // more to say. The process exits then, at once; its exit code is not looked at.
-func (w *Worker) HandedOver() error {
+func (w *Worker) HandedOver() error { return w.handedOver(0, 0) }
+
+func (w *Worker) handedOver(linger time.Duration, workers int) error {
 	err := w.wait(func() bool {
 		e := w.out.flush()
 		return e != ErrBusy
@@ -324,7 +330,7 @@ func (w *Worker) HandedOver() error {
 	w.mu.Lock()
 	w.handed = true
 	w.mu.Unlock()
-	return w.tell(appendControl(nil, kindHandedOver, 0, []uint64{0}))
+	return w.tell(appendControl(nil, kindHandedOver, 0, []uint64{0, uint64(linger), uint64(workers)}))
 }
 
 // Stay says that this worker was asked to hand over and cannot, and why. It goes on, and the upgrade is refused. It may be
@@ -579,9 +585,11 @@ func (w *Worker) handle(msg *message, fds []int) {
 				}
 			}()
 		}
+	case kindLingering:
+		w.setLingering(msg)
 	case kindUpgraded:
 		if len(msg.words) > 5 { // another keeper may be at the other end now
-			w.mayAsk = msg.word(5)&featureAsk != 0
+			w.mayAsk, w.mayLinger = msg.word(5)&featureAsk != 0, msg.word(5)&featureLinger != 0
 		}
 		w.executing = msg.word(6) != 0
 		u := upgradeOf(msg, 1, 0)
@@ -624,7 +632,8 @@ func (w *Worker) setStart(msg *message) {
 	for r := range reasonCount {
 		w.start.Starts[Reason(r)] = int(msg.word(startWords + r))
 	}
-	w.mayAsk = msg.word(startWords+reasonCount)&featureAsk != 0
+	features := msg.word(startWords + reasonCount)
+	w.mayAsk, w.mayLinger = features&featureAsk != 0, features&featureLinger != 0
 	w.upgrade = w.start.Upgrade
 	w.diedAt = int64(msg.word(5))
 	w.out.limits(msg)

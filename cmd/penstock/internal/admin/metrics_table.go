@@ -394,6 +394,7 @@ var metricSets = []anySet{
 		gauge("penstock_keeper_up", "1 while the keeper runs; 0 if it is gone, so that flows would end with the worker. Missing without a keeper, like the other metrics of the keeper.", func(k *api.Keeper) float64 { return boolValue(k.Up) }),
 		gauge("penstock_keeper_flows", "Open flows that would continue if the worker died now.", func(k *api.Keeper) float64 { return float64(k.Flows) }),
 		gauge("penstock_keeper_items", "What the keeper holds: flows, sockets of listeners, pipes and shared memory.", func(k *api.Keeper) float64 { return float64(k.Held) }),
+		gauge("penstock_keeper_lingering_workers", "Workers that have handed over and go on with the TLS of flows; see keeper.linger.", func(k *api.Keeper) float64 { return float64(len(k.Lingering)) }),
 		counter("penstock_keeper_errors_total", "Attempts to have a flow held that failed. Most are repeated.", func(k *api.Keeper) float64 { return float64(k.Errors) }),
 		counter("penstock_keeper_restored_flows_total", "Flows that continued in another worker.", func(k *api.Keeper) float64 { return float64(k.Total.Restored) }),
 		counter("penstock_keeper_holding_flows_total", "Of the restored flows, those of which the worker before had read bytes that it had not delivered.", func(k *api.Keeper) float64 { return float64(k.Total.Holding) }),

@@ -32,6 +32,16 @@ func (g *Controller) AdmitClient(who string, now time.Time) (Client, spec.Reason
 	}
 }
 
+// RestoreClient counts a flow again that another process had admitted, without any check: it is open already.
+func (g *Controller) RestoreClient(who string) Client {
+	if !g.client.any() {
+		return Client{}
+	}
+	c := Client{g.clients, maphash.String(g.clients.seed, who)}
+	c.table.restore(c.key)
+	return c
+}
+
 // Release releases the admission. Further calls do nothing.
 func (c *Client) Release() {
 	if c.table != nil {

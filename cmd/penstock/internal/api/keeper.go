@@ -21,6 +21,15 @@ type Keeper struct {
 	Held    int64         `json:"held"`           // what the keeper holds: flows, sockets of listeners, pipes and shared memory
 	Total   RestoredFlows `json:"total"`          // of all starts
 	Pause   float64       `json:"pause"`          // seconds that traffic stood still, at all starts
+	// Lingering are workers that have handed over and go on with the TLS of flows, the oldest first.
+	Lingering []LingeringWorker `json:"lingering,omitempty"`
+}
+
+// LingeringWorker is a worker that has handed over, and goes on with the TLS of flows that are another worker's. See keeper.linger.
+type LingeringWorker struct {
+	PID   int       `json:"pid"`
+	Since time.Time `json:"since"` // when it has handed over
+	Until time.Time `json:"until"` // when it is ended, if its flows have not ended before
 }
 
 // StartCount is the number of workers that were started for a reason.

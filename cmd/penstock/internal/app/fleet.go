@@ -179,6 +179,9 @@ func (p *fleetPart) join(ctx context.Context, f spec.Fleet) {
 	p.mu.Lock()
 	p.presence, p.etcd = nil, nil
 	p.mu.Unlock()
+	if p.d.handingOver.Load() { // the next worker has the lease
+		return
+	}
 	leave, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	presence.Leave(leave, p.lease.Swap(0))

@@ -187,6 +187,7 @@ type lifecycle struct {
 	screen     *logs.Screen
 	stopScreen func()
 	d          *daemon
+	lingers    time.Duration  // this worker has handed over, and goes on for so long; 0: it ends
 	watch      *sources.Watch // of the source's files
 }
 
@@ -397,6 +398,9 @@ func (l *lifecycle) serve(signals host.Signals) int {
 			return l.drain(nil, signals)
 		case <-handOver:
 			if l.handOver(signals) {
+				if l.lingers > 0 {
+					l.linger(signals)
+				}
 				return cli.ExitOK // the engine keeps its descriptors: closing them would end flows
 			}
 		}

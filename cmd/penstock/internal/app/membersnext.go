@@ -59,7 +59,7 @@ func (d *daemon) changeByAnother(ctx context.Context, group, name string, missin
 		d.set.Next().Discard()
 		return api.Members{}, api.NewProblem(http.StatusConflict, "the member was not changed: "+err.Error(), "")
 	}
-	return api.Members{Members: d.membersNamed(group, name), NewWorker: true, TLSFlows: d.hooks.TLS.Now()}, nil
+	return api.Members{Members: d.membersNamed(group, name), NewWorker: true, TLSFlows: d.tlsEnds()}, nil
 }
 
 // membersNotReplaced forgets the members of the next worker, because there is none.

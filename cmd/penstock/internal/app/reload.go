@@ -180,7 +180,7 @@ func (d *daemon) reloadByAnother(ctx context.Context, by string, told api.Diff, 
 		d.saveState(savedSources)
 		return api.Diff{}, badConfig(err)
 	}
-	told.NewWorker, told.Applied, told.TLSFlows = true, true, d.hooks.TLS.Now()
+	told.NewWorker, told.Applied, told.TLSFlows = true, true, d.tlsEnds()
 	d.log.eventBy(by, slog.LevelInfo, "reload", d.active.Load().Source, "another worker takes over: "+why.Error())
 	return told, nil
 }
@@ -190,7 +190,7 @@ func (d *daemon) leaveReload(by string, told api.Diff) api.Diff {
 	d.log.Info("the next worker reloads, because this one hands over", "by", by)
 	d.reloads.count(true)
 	d.saveState(savedSources)
-	told.NewWorker, told.Applied, told.TLSFlows = true, true, d.hooks.TLS.Now()
+	told.NewWorker, told.Applied, told.TLSFlows = true, true, d.tlsEnds()
 	return told
 }
 
@@ -314,7 +314,7 @@ func (d *daemon) describeDiff(diff config.Diff, cfg *spec.Config) api.Diff {
 	later := d.keysForLater(diff)
 	out := api.Diff{Hash: spec.HashOf(cfg.Text), Restart: len(later.service) > 0, NewWorker: len(later.worker) > 0}
 	if out.NewWorker {
-		out.TLSFlows = d.hooks.TLS.Now()
+		out.TLSFlows = d.tlsEnds()
 	}
 	type key struct{ kind, name string }
 	place := map[key]int{}

@@ -59,10 +59,10 @@ func (d *daemon) upgradeStep(up *keeper.Upgrade) api.UpgradeStep {
 	case keeper.Checking:
 		s.Step = "checking " + up.Binary
 	case keeper.HandingOver:
-		s.TLSFlows = d.hooks.TLS.Now()
-		s.Step = up.Info + "; handing over" + tlsEndText(s.TLSFlows)
+		s.TLSFlows = d.tlsEnds()
+		s.Step = up.Info + "; handing over" + tlsEndText(d.hooks.TLS.Now(), d.lingers())
 	case keeper.Checked:
-		s.TLSFlows = d.hooks.TLS.Now()
+		s.TLSFlows = d.tlsEnds()
 		s.Step = up.Info
 	}
 	return s

@@ -153,7 +153,9 @@ const heartbeatInterval = time.Second
 // that one that hangs is noticed.
 func (d *daemon) heartbeat() {
 	var failures keepFailures
+	_, lingered := d.keeping.Lingering()
 	for {
+		lingered = d.tellLingered(lingered)
 		stats := d.engine.Stats()
 		d.keeping.Alive()
 		d.reportValues(stats)
@@ -224,8 +226,9 @@ const lastReload = time.Second
 // a drain, are the next worker's.
 func (l *lifecycle) handOver(signals host.Signals) bool {
 	l.d.handingOver.Store(true)
-	tls := l.d.hooks.TLS.Now()
-	l.log.Info("handing over to another worker"+tlsEndText(tls), "tls_flows", tls)
+	tls, linger := l.d.hooks.TLS.Now(), l.d.lingers()
+	l.log.Info("handing over to another worker"+tlsEndText(tls, linger), "tls_flows", tls)
+	l.keeping.SetLinger(linger > 0)
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTimeout)
 	defer cancel()
 	if err := l.d.saveEnded(); err != nil { // flows that end from now on are not in the next worker's list
@@ -259,21 +262,32 @@ func (l *lifecycle) handOver(signals host.Signals) bool {
 	}
 	l.d.saveState(allSavedSources)
 	l.d.hooks.Accounting.Close()
-	if err := l.keeping.HandedOver(); err != nil {
+	if n := l.d.engine.Stats().Flows(); linger == 0 || n == 0 {
+		linger = 0
+	}
+	var err error
+	if linger > 0 {
+		err = l.keeping.Linger(linger, l.d.active.Load().Keeper.MaxLingering)
+	} else {
+		err = l.keeping.HandedOver()
+	}
+	if err != nil {
 		l.log.Warn("hand over", "error", err)
 	}
+	l.lingers = linger
 	return true
 }
 
-// tlsEndText says of a hand-over that it ends flows with TLS; empty: there are none.
-func tlsEndText(n int64) string {
-	switch n {
-	case 0:
+// tlsEndText says what a hand-over does to n flows with TLS, of a worker that lingers for so long; empty: there are none.
+func tlsEndText(n int64, linger time.Duration) string {
+	if n == 0 {
 		return ""
-	case 1:
-		return "; 1 flow whose TLS ends or begins here will end"
 	}
-	return fmt.Sprintf("; %d flows whose TLS ends or begins here will end", n)
+	text := "; " + config.Counted(int(n), "flow") + " whose TLS ends or begins here will end"
+	if linger > 0 {
+		text += " after " + linger.String() + ", when the present worker does"
+	}
+	return text
 }
 
 // stay keeps this worker, because it cannot hand over.

@@ -19,6 +19,9 @@ func keeperPairs(s *api.Status) [][2]string {
 		line += ", on trial after an upgrade"
 	}
 	list := [][2]string{{"keeper", line}}
+	for _, w := range k.Lingering {
+		list = append(list, [2]string{"", fmt.Sprintf("worker %d lingers with the TLS of flows since %s, until %s at most", w.PID, w.Since.Local().Format(time.DateTime), w.Until.Local().Format(time.DateTime))})
+	}
 	if k.Last != nil {
 		list = append(list, [2]string{"", starts(k)}, [2]string{"", lastStart(k.Last)})
 	}

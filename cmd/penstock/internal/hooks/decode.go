@@ -105,6 +105,14 @@ func (e *encodedFlow) decode(dec *hold.Decoder, p *State) (err error) {
 		known.ja4 = dec.String()
 		p.hello.Store(&known)
 	}
+	if e.flags&encodedTLS != 0 {
+		known := *p.clientTLS()
+		known.terminated, known.protocol = true, dec.String()
+		if e.flags&encodedIdentity != 0 {
+			known.identity = decodeIdentity(dec)
+		}
+		p.hello.Store(&known)
+	}
 	p.connected = e.flags&encodedConnected != 0
 	return dec.Err()
 }
@@ -172,6 +180,9 @@ func (h *Hooks) reenter(f *relay.Flow, p *State, e *encodedFlow) error {
 	}
 	if p.plan.Gate != nil {
 		p.admission = p.plan.Gate.Restore(e.source, e.admission)
+		if t := p.hello.Load(); t != nil && t.identity != nil {
+			t.admitted = p.plan.Gate.RestoreClient(t.identity.Who())
+		}
 	}
 	if e.flags&encodedSeries != 0 {
 		s := h.Accounting.counters.Series(e.series)

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
+	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 	"github.com/penstock/penstock/relay/hold"
@@ -28,7 +29,12 @@ const (
 	encodedProtocol              // what the client speaks by its first bytes
 	encodedFirst                 // what else routes need of them; an upstream was not connected, and the next worker may have other routes
 	encodedJA4                   // the fingerprint of a ClientHello
+	encodedTLS                   // the client's TLS was terminated: what was agreed on
+	encodedIdentity              // who the client is by its certificate
 )
+
+// maxEncodedNames bounds the bytes of the names of a certificate that are encoded.
+const maxEncodedNames = 1024
 
 // maxEncodedALPN bounds the protocols that are encoded: a ClientHello may have more than fits.
 const maxEncodedALPN = 512
@@ -36,6 +42,7 @@ const maxEncodedALPN = 512
 // encode is the hook that encodes what the daemon knows of a flow.
 func (h *Hooks) encode(f *relay.Flow, e *hold.Encoder) {
 	if p, ok := f.Value().(*State); ok {
+		h.TLS.lingers(p)
 		p.encode(e, f.Upstream())
 	}
 }
@@ -79,6 +86,9 @@ func (p *State) encode(e *hold.Encoder, upstream *relay.Addr) {
 	set(encodedProtocol, protocol != "")
 	set(encodedFirst, first != nil)
 	set(encodedJA4, p.JA4() != "")
+	known := p.clientTLS()
+	set(encodedTLS, known.terminated)
+	set(encodedIdentity, known.terminated && known.identity != nil)
 	e.Uint(flags)
 	source, admission := p.admission.State()
 	e.Uint(source)
@@ -133,6 +143,40 @@ func (p *State) encode(e *hold.Encoder, upstream *relay.Addr) {
 	if flags&encodedJA4 != 0 {
 		e.String(p.JA4())
 	}
+	if flags&encodedTLS != 0 {
+		e.String(known.protocol)
+	}
+	if flags&encodedIdentity != 0 {
+		encodeIdentity(e, known.identity)
+	}
+}
+
+// encodeIdentity encodes who a client is, without the certificate, which members are told of before.
+func encodeIdentity(e *hold.Encoder, id *certs.Identity) {
+	for _, text := range [...]string{id.Subject, id.Issuer, id.Serial} {
+		e.Bytes([]byte(text[:min(len(text), maxEncodedNames/2)]))
+	}
+	left := maxEncodedNames
+	for _, names := range [...][]string{id.URIs, id.DNS, id.Emails} {
+		n := 0
+		for ; n < len(names) && len(names[n]) <= left; n++ {
+			left -= len(names[n])
+		}
+		e.Uint(uint64(n))
+		for _, name := range names[:n] {
+			e.Bytes([]byte(name))
+		}
+	}
+}
+
+func decodeIdentity(dec *hold.Decoder) *certs.Identity {
+	id := &certs.Identity{Subject: string(dec.Bytes()), Issuer: string(dec.Bytes()), Serial: string(dec.Bytes())}
+	for _, names := range [...]*[]string{&id.URIs, &id.DNS, &id.Emails} {
+		for range min(dec.Uint(), maxEncodedNames) {
+			*names = append(*names, string(dec.Bytes()))
+		}
+	}
+	return id
 }
 
 // encodeRemoved returns what happens to the flows of a route that a reload removes, as a string that its

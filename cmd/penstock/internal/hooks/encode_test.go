@@ -4,12 +4,14 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/clienthello"
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
+	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/firstbytes"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
@@ -21,7 +23,7 @@ import (
 var encodedFields = map[string]string{
 	"plan": "name", "target": "names", "member": "name and address", "series": "names", "admission": "state",
 	"header": "value", "local": "value", "hello": "what routes need", "reason": "name", "start": "value", "connected": "value",
-	"lease": "of the member", "endsTLS": "a flow with TLS is not kept", "downReason": "noted again when the end is scheduled",
+	"lease": "of the member", "endsTLS": "a flow with TLS is split, and does not end with the next worker; see TLSFlows.lingers", "downReason": "noted again when the end is scheduled",
 }
 
 // What encode writes, decode reads, field by field, with and without each of them.
@@ -121,6 +123,21 @@ func TestFlowEncoded(t *testing.T) {
 	unnamed.hello.Store(&clientTLS{ja4: "of no name"})
 	if _, q := code(unnamed, nil); q.JA4() != "of no name" {
 		t.Errorf("fingerprint %q", q.JA4())
+	}
+
+	// What was agreed on with a client whose TLS was terminated, and who it is. Of names that are too many, the first ones.
+	id := &certs.Identity{Subject: "CN=one", Issuer: "CN=authority", Serial: "7f", URIs: []string{"spiffe://test/one"}, DNS: []string{"one.test", strings.Repeat("n", maxEncodedNames)}, Emails: []string{"one@a.test"}}
+	secure := newState()
+	secure.hello.Store(&clientTLS{Hello: clienthello.Hello{ServerName: "hello.test"}, terminated: true, protocol: "h2", identity: id})
+	_, q = code(secure, nil)
+	want := *id
+	want.DNS = want.DNS[:1]
+	if h := q.clientTLS(); !h.terminated || h.protocol != "h2" || h.ServerName != "hello.test" || !reflect.DeepEqual(h.identity, &want) {
+		t.Errorf("%+v, %+v", h, h.identity)
+	}
+	secure.hello.Store(&clientTLS{terminated: true})
+	if _, q = code(secure, nil); !q.clientTLS().terminated || q.clientTLS().identity != nil {
+		t.Errorf("%+v", q.clientTLS())
 	}
 
 	// What routes need of a client's first bytes, until it is connected.

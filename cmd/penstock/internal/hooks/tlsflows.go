@@ -40,6 +40,14 @@ func (c *TLSFlows) begin(p *State) {
 	}
 }
 
+// lingers notes that the TLS of a flow stays in this process, which hands over: the flow is the next worker's.
+func (c *TLSFlows) lingers(p *State) {
+	if p.endsTLS {
+		p.endsTLS = false
+		c.open.Add(-1)
+	}
+}
+
 // end is called when a flow has ended.
 func (c *TLSFlows) end(p *State, cause relay.Cause) {
 	lost := cause == relay.CauseCrashed && c.handing.Load()

@@ -42,6 +42,7 @@ type Link struct {
 	lastConfigErr error
 	early         []keeper.Item // what was there from the beginning; Held does not return it again
 	engine        []hold.Held
+	keep          *hold.Keep             // of the engine
 	others        map[string]keeper.Item // by label: what is held for other parts of the daemon
 	counts        *counts.Memory         // of the counters
 
@@ -177,5 +178,6 @@ func (k *Link) KeepConfig(cfg *spec.Keeper) *hold.Keep {
 	if after == 0 {
 		after = -1 // at once
 	}
-	return &hold.Keep{After: after, Holder: k.Worker, Held: k.engine}
+	k.keep = &hold.Keep{After: after, Holder: k.Worker, Held: k.engine}
+	return k.keep
 }

@@ -37,6 +37,10 @@ func (k *Link) Status(stats *stats.Engine) *api.Keeper {
 		now := k.LastUpgrade()
 		s.Healthy = now.Over() || now.ID != k.start.Upgrade.ID || !s.Up
 	}
+	lingering, _ := k.Lingering()
+	for _, w := range lingering {
+		s.Lingering = append(s.Lingering, api.LingeringWorker{PID: w.PID, Since: w.Since, Until: w.Until})
+	}
 	for _, reason := range api.StartReasons {
 		s.Starts = append(s.Starts, api.StartCount{Reason: reason, Count: k.past.Starts[reason]})
 	}

@@ -281,6 +281,7 @@ group.proxy-protocol: version datagrams tlvs forward names tls certificate
 group.destination: by networks timeout
 group.timeouts: connect retries
 group.tls: server-name verify min-version alpn starttls
+keeper: linger max-lingering
 limits: flows new-flows burst
 listener: datagrams backlog allow deny limits proxy-protocol sniff timeouts tcp tls starttls interface amplification replies unreachable tos removed routes to split-by
 listener.amplification: ratio always

@@ -69,10 +69,15 @@ type Keeper struct {
 	StartTimeout    time.Duration // a worker that is not ready after this long is killed
 	HealthyAfter    time.Duration // a worker that has run for this long after an upgrade is good
 	MaxRestartDelay time.Duration // bounds the growing delay between restarts
+	Linger          time.Duration // how long a worker that has handed over goes on with the TLS of its flows; 0: they end
+	MaxLingering    int           // how many such workers there may be
 }
 
+// MostLingering is the maximum of Keeper.MaxLingering.
+const MostLingering = 15
+
 // DefaultKeeper has the default values.
-var DefaultKeeper = Keeper{KeepAfter: time.Second, Watchdog: 10 * time.Second, StartTimeout: 30 * time.Second, HealthyAfter: 10 * time.Second, MaxRestartDelay: 10 * time.Second}
+var DefaultKeeper = Keeper{KeepAfter: time.Second, Watchdog: 10 * time.Second, StartTimeout: 30 * time.Second, HealthyAfter: 10 * time.Second, MaxRestartDelay: 10 * time.Second, MaxLingering: 4}
 
 // KeeperByDefault is the value of the key keeper in a configuration that does not have it: none, or
 // {} for a keeper with the default values.

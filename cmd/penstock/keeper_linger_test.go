@@ -1,0 +1,171 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/testcerts"
+	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
+)
+
+// Flows whose TLS ends or begins here go on when another worker takes over, and are that worker's: by an upgrade, by a reload that needs
+// another worker, and after a crash of the worker that has them. The one that has handed over ends with the last of them.
+func TestTLSFlowsLinger(t *testing.T) {
+	t.Parallel()
+	authority := testcerts.Authority(t, "authority")
+	dir := shortDir(t)
+	cert, key := authority.Issue(t, "web.test").Write(t, dir, "web")
+	ca, _ := authority.Write(t, dir, "ca")
+	pool := x509.NewCertPool()
+	pool.AddCert(authority.Certificate)
+	k := runKeeper(t, "max-restart-delay: 100ms, linger: 1h", `
+listeners:
+  plain: {listen: "tcp://127.0.0.1:0", to: "echo:"}
+  tls: {listen: "tcp://127.0.0.1:0", tls: {certificates: [{certificate: "{0}", key: "{1}"}]}, to: "echo:"}
+  member: {listen: "tcp://127.0.0.1:0", to: member}
+groups:
+  member: {tls: {ca: "{2}", server-name: member.test}, members: "{3}"}
+`, cert, key, ca, secureSpeaker(t, authority.Issue(t, "member.test")))
+
+	m := k.to("member")
+	if name(t, m) != "member" {
+		t.Error("no member")
+	}
+	all := &flowsOf{t: t, list: []net.Conn{testnet.Dial(t, k.at("plain")), tls.Client(k.to("tls"), &tls.Config{ServerName: "web.test", RootCAs: pool}), m}}
+	all.answer("begin")
+	says := func(want string, args ...string) {
+		t.Helper()
+		if code, out := k.command(args...); code != 0 || !strings.Contains(out, want) {
+			t.Errorf("exit code %d, without %q: %s", code, want, out)
+		}
+	}
+	continues := func(n int64, reason string) {
+		t.Helper()
+		w := k.started(n)
+		if w.Reason != reason || w.Restored != 3 || len(w.Lost) != 0 {
+			t.Errorf("%+v", w)
+		}
+		all.answer("after " + reason)
+	}
+
+	status := func() *api.Status {
+		t.Helper()
+		s, err := k.admin.Status(k.ctx())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &s
+	}
+	worker := func() int { return status().Keeper.Worker }
+	k.holds(1)
+	says("2 flows whose TLS ends or begins here will end after 1h0m0s, when the present worker does", "upgrade", "--binary", binary)
+	continues(1, "upgrade")
+	if err := sendSignal(worker(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	continues(2, "crash")
+	text, err := os.ReadFile(k.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(k.file, append(text, "engine: {gso: false}\n"...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	says("open flows continue\n", "reload")
+	continues(3, "restart")
+
+	flows, err := k.admin.Flows(k.ctx(), api.Filter{}, api.Page{})
+	if err != nil || len(flows.Flows) != 3 {
+		t.Fatalf("%+v: %v", flows, err)
+	}
+	if l := status().Keeper.Lingering; len(l) != 1 {
+		t.Errorf("%+v", l)
+	}
+	for _, c := range all.list {
+		c.Close()
+	}
+	testwait.Until(t, "no flow is open", func() bool {
+		s, err := k.admin.Status(k.ctx())
+		return err == nil && s.Totals.Flows == 0 && s.Resources.TLSFlows == 0 && len(s.Keeper.Lingering) == 0
+	})
+}
+
+// A worker that lingers and dies, that gives way to others, or whose time is over takes its flows along, and nobody takes that for an end
+// of the stream. All others go on.
+func TestLingeringWorkerEnds(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"dies", "gives way", "time"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			authority := testcerts.Authority(t, "authority")
+			cert, key := authority.Issue(t, "web.test").Write(t, shortDir(t), "web")
+			pool := x509.NewCertPool()
+			pool.AddCert(authority.Certificate)
+			linger := "1h"
+			if how == "time" {
+				linger = "2s"
+			}
+			k := runKeeper(t, "max-lingering: 2, linger: "+linger, `
+listeners:
+  plain: {listen: "tcp://127.0.0.1:0", to: "echo:"}
+  tls: {listen: "tcp://127.0.0.1:0", tls: {certificates: [{certificate: "{0}", key: "{1}"}]}, to: "echo:"}
+`, cert, key)
+			plain := &flowsOf{t: t, list: []net.Conn{testnet.Dial(t, k.at("plain"))}}
+			plain.answer("begin")
+			secure := func() *flowsOf {
+				f := &flowsOf{t: t, list: []net.Conn{tls.Client(k.to("tls"), &tls.Config{ServerName: "web.test", RootCAs: pool})}}
+				f.answer("begin")
+				return f
+			}
+			lingering := func() []api.LingeringWorker {
+				t.Helper()
+				s, err := k.admin.Status(k.ctx())
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s.Keeper.Lingering
+			}
+			starts := int64(0)
+			upgrade := func() {
+				t.Helper()
+				if code, out := k.command("upgrade", "--binary", binary); code != 0 {
+					t.Fatal(out)
+				}
+				starts++
+				k.started(starts)
+			}
+			first := secure()
+			upgrade()
+			var others []*flowsOf
+			switch how {
+			case "dies":
+				if err := sendSignal(lingering()[0].PID, syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+			case "gives way":
+				for range 2 {
+					others = append(others, secure())
+					upgrade()
+				}
+			}
+			if _, err := io.ReadAll(first.list[0]); err == nil {
+				t.Error("a flow that was cut looks complete")
+			}
+			for _, f := range append(others, plain) {
+				f.answer("after")
+			}
+			testwait.Until(t, "the others linger", func() bool { return len(lingering()) == len(others) })
+			if flows, err := k.admin.Flows(k.ctx(), api.Filter{}, api.Page{}); err != nil || len(flows.Flows) != len(others)+1 {
+				t.Errorf("%+v: %v", flows, err)
+			}
+		})
+	}
+}

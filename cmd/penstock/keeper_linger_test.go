@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -167,5 +169,122 @@ listeners:
 				t.Errorf("%+v: %v", flows, err)
 			}
 		})
+	}
+}
+
+// The flows of a worker that lingers are the new worker's: they count into its limits, are shown and killed, end with what the new
+// configuration removes, have one line in its access log, and end with the service. One of the clients is OpenSSL's.
+func TestLingeringFlowsObey(t *testing.T) {
+	t.Parallel()
+	need(t, "openssl")
+	authority := testcerts.Authority(t, "authority")
+	dir := shortDir(t)
+	cert, key := authority.Issue(t, "web.test").Write(t, dir, "web")
+	ca, _ := authority.Write(t, dir, "ca")
+	pool := x509.NewCertPool()
+	pool.AddCert(authority.Certificate)
+	k := runKeeper(t, "linger: 1h", `
+access-log: {to: "{dir}/access.log", format: json}
+listeners:
+  limited: {listen: "tcp://127.0.0.1:0", limits: {flows: 1}, tls: {certificates: [{certificate: "{0}", key: "{1}"}]}, to: "echo:"}
+  removed: {listen: "tcp://127.0.0.1:0", removed: {live-flows: close}, tls: {certificates: [{certificate: "{0}", key: "{1}"}]}, to: "echo:"}
+  openssl: {listen: "tcp://127.0.0.1:0", tls: {certificates: [{certificate: "{0}", key: "{1}"}]}, to: "echo:"}
+`, cert, key)
+	secure := func(listener string) *tls.Conn {
+		return tls.Client(k.to(listener), &tls.Config{ServerName: "web.test", RootCAs: pool})
+	}
+	limited, removed := secure("limited"), secure("removed")
+	s := exec.Command("openssl", "s_client", "-quiet", "-no_ign_eof", "-verify_quiet", "-verify_return_error", "-CAfile", ca, "-servername", "web.test", "-connect", k.at("openssl").String())
+	in, err := s.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := s.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Process.Kill(); s.Wait() })
+	asks := func(text string) {
+		t.Helper()
+		if _, err := io.WriteString(in, text); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, len(text))
+		if _, err := io.ReadFull(out, got); err != nil || string(got) != text {
+			t.Fatalf("openssl has received %q instead of %q: %v", got, text, err)
+		}
+	}
+	all := &flowsOf{t: t, list: []net.Conn{limited, removed}}
+	all.answer("begin")
+	asks(strings.Repeat("before the upgrade ", 5000))
+	if code, out := k.command("upgrade", "--binary", binary); code != 0 {
+		t.Fatal(out)
+	}
+	k.started(1)
+	all.answer("after the upgrade")
+	asks(strings.Repeat("after the upgrade ", 5000))
+
+	k.mustTurnAway("limited", "one too many")
+	flows, err := k.admin.Flows(k.ctx(), api.Filter{}, api.Page{})
+	if err != nil || len(flows.Flows) != 3 {
+		t.Fatalf("%+v: %v", flows, err)
+	}
+	for _, f := range flows.Flows {
+		d, err := k.admin.Flow(k.ctx(), f.ID)
+		if err != nil || d.ClientTLS == nil || d.ClientTLS.Version != "1.3" || d.ClientTLS.Cipher == "" {
+			t.Errorf("%+v: %v", d, err)
+		}
+		if f.Listener == "limited" {
+			if err := k.admin.Kill(k.ctx(), f.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cut := func(c *tls.Conn) {
+		t.Helper()
+		if _, err := io.ReadAll(c); err == nil {
+			t.Error("a flow that was cut looks complete")
+		}
+	}
+	cut(limited)
+	next := &flowsOf{t: t, list: []net.Conn{secure("limited")}}
+	next.answer("there is room again")
+
+	text, err := os.ReadFile(k.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(text), "\n")
+	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, "  removed:") })
+	if err := os.WriteFile(k.file, []byte(strings.Join(lines, "")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	k.reload()
+	cut(removed)
+
+	k.signal(syscall.SIGTERM)
+	k.wait("draining", 1)
+	asks("while the service drains")
+	next.list[0].Close()
+	in.Close()
+	k.mustExit(0)
+	causes := make(map[string]string)
+	for _, r := range k.records(5) {
+		name := r["listener"].(string)
+		if r["cause"] == "refused" {
+			continue
+		}
+		if causes[name] += r["cause"].(string) + " "; r["tls"] != "1.3" || r["tls_cipher"] == nil {
+			t.Errorf("%v", r)
+		}
+		if name == "openssl" && (r["bytes_up"] != r["bytes_down"] || r["bytes_up"].(float64) < 180_000) {
+			t.Errorf("%v", r)
+		}
+	}
+	if causes["limited"] != "killed end " || causes["removed"] != "removed " || causes["openssl"] != "end " {
+		t.Errorf("%v", causes)
 	}
 }

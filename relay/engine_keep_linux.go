@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/internal/ledger"
@@ -319,6 +320,7 @@ func (e *Engine) HandOver(ctx context.Context) error {
 func (e *core) handOver(ctx context.Context) error {
 	// First without stopping anybody for long, and then what is left.
 	e.each(func(s *streams) { s.stopAccepting() })
+	e.finishHandshakes(ctx)
 	failed := make([]error, len(e.loops))
 	for i, s := range e.streams.all {
 		last := time.Now().Add(settleLast)
@@ -366,6 +368,25 @@ func (e *core) handOver(ctx context.Context) error {
 		e.closeHeld()
 	}
 	return nil
+}
+
+// handshakeLast bounds how long HandOver waits for flows with TLS that do not relay yet, when it lingers.
+const handshakeLast = 300 * time.Millisecond
+
+// finishHandshakes waits a while until the flows relay whose TLS begins or ends here: only those are split. Flows go on meanwhile, and
+// new clients wait in the queues of the listeners.
+func (e *core) finishHandshakes(ctx context.Context) {
+	most := handshakeLast
+	if e.handshakeLast > 0 {
+		most = e.handshakeLast
+	}
+	for last := time.Now().Add(most); e.cfg.Keep.Linger && ctx.Err() == nil && time.Now().Before(last); time.Sleep(time.Millisecond) {
+		var left atomic.Int64
+		e.each(func(s *streams) { left.Add(s.earlyTLS()) })
+		if left.Load() == 0 {
+			return
+		}
+	}
 }
 
 // newLingering returns the engine that goes on with the TLS of this one's flows; nil: there is none, by its configuration or

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/pump"
@@ -57,6 +58,7 @@ type core struct {
 	awaitsRestore bool
 	ledgers       map[int]earlierLedger // of an earlier process, by loop
 	handing       bool                  // HandOver was called, and has not failed
+	handshakeLast time.Duration         // in place of the constant; 0: that
 	lingering     *Engine               // what goes on in this process after HandOver; nil: nothing
 	base          int64                 // CLOCK_MONOTONIC at start
 	lost          hold.Restored         // flows that New could not give to Restore

@@ -259,3 +259,53 @@ func TestTLSLingersEnded(t *testing.T) {
 		}
 	})
 }
+
+// A client in the middle of its handshake is waited for.
+func TestTLSLingersHandshake(t *testing.T) {
+	r := newLingerRig(t)
+	r.e.handshakeLast = patience
+	x := &encryption{terminate: true}
+	s := newServer(t, "tcp4")
+	c := dial(t, r.listen("tcp4", x.config(), s.addr))
+	half := &halting{Conn: c, goOn: make(chan struct{})}
+	a := tls.Client(half, clientTLS())
+	ready := make(chan error, 1)
+	go func() { ready <- a.Handshake() }()
+	testwait.Until(t, "the handshake is under way", func() bool {
+		early := int64(0)
+		for _, s := range r.e.streams.all {
+			s.loop.Ask(func() { early += s.earlyTLS() })
+		}
+		return early == 1
+	})
+	go func() {
+		testwait.For(func() bool { return r.e.stopping.Load() })
+		close(half.goOn)
+	}()
+	r.next()
+	if err := <-ready; err != nil {
+		t.Fatal(err)
+	}
+	b := s.accept(t)
+	say(t, a, b, "up")
+	say(t, b, a, "down")
+	a.Close()
+	b.Close()
+	r.record()
+	r.gone(r.before[0])
+}
+
+// halting is a connection whose writes wait after the first one.
+type halting struct {
+	net.Conn
+	goOn  chan struct{}
+	begun bool
+}
+
+func (h *halting) Write(p []byte) (int, error) {
+	if h.begun {
+		<-h.goOn
+	}
+	h.begun = true
+	return h.Conn.Write(p)
+}

@@ -13,6 +13,16 @@ type splitFlow struct {
 	legs []*leg
 }
 
+// earlyTLS returns how many flows with TLS do not relay yet.
+func (s *streams) earlyTLS() (n int64) {
+	s.slab.Each(func(f *streamFlow) {
+		if f.tls != nil && f.state != streamRelaying {
+			n++
+		}
+	})
+	return n
+}
+
 // splitAll splits the flows whose TLS ends or begins here, and has them settled.
 func (s *streams) splitAll() (all []splitFlow) {
 	s.slab.Each(func(f *streamFlow) {

@@ -20,7 +20,7 @@ func TestOverview(t *testing.T) {
 		name string
 		do   func(*testing.T, context.Context)
 	}{
-		{"problems", listsProblems}, {"keeper", tellsOfKeeper}, {"map", mapsTraffic}, {"daemon dead", callsNothingWell}, {"daemon hangs", noticesSilence}, {"latency", showsLatency}, {"charts in words", describesCharts},
+		{"problems", listsProblems}, {"keeper", tellsOfKeeper}, {"lists of networks", showsLists}, {"map", mapsTraffic}, {"daemon dead", callsNothingWell}, {"daemon hangs", noticesSilence}, {"latency", showsLatency}, {"charts in words", describesCharts},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -85,14 +85,15 @@ func listsProblems(t *testing.T, in context.Context) {
 	h.moves, h.status.State = false, api.StateReady
 	s := serve(t, h)
 	b := show(t, in, s, full)
-	b.soon("all problems are there", "document.querySelectorAll('#problem-list li').length === 5")
-	want := []string{"✕ The last reload failed at", "✕ Listener tls accepts no clients", "✕ Group api takes no flows: none of its 3 members is available", "✕ 256 of 256 places in the queue of api are taken", "✕ 1 of 2 members of resolvers is down"}
+	b.soon("all problems are there", "document.querySelectorAll('#problem-list li').length === 7")
+	want := []string{"✕ The last reload failed at", "✕ Listener tls accepts no clients", "✕ Group api takes no flows: none of its 3 members is available", "✕ 256 of 256 places in the queue of api are taken", "✕ 1 of 2 members of resolvers is down",
+		"✕ The list crowdsec cannot be loaded It is empty: deny refuses nobody by it", "▲ The list partners cannot be loaded What was loaded 1 d 16 h ago is used"}
 	for i, got := range b.texts("#problem-list li") {
-		if !strings.HasPrefix(strings.ReplaceAll(got, "\n", " "), want[i]) {
+		if !strings.HasPrefix(strings.Join(strings.Fields(got), " "), want[i]) {
 			t.Errorf("problem %d is %q, want %q", i, got, want[i])
 		}
 	}
-	if got := eval[string](b, "document.title"); got != "✕ 5 problems – Penstock" {
+	if got := eval[string](b, "document.title"); got != "✕ 7 problems – Penstock" {
 		t.Errorf("the title is %q", got)
 	}
 	b.hasIcon("icon-bad.svg")
@@ -105,7 +106,7 @@ func listsProblems(t *testing.T, in context.Context) {
 	// Flows that are refused now are told with their reason, and lead to those that ended so.
 	s.now(func() {
 		good := busyHouse()
-		h.status.Config.Failed, h.listeners, h.groups = nil, good.listeners, good.groups
+		h.status.Config.Failed, h.listeners, h.groups, h.lists = nil, good.listeners, good.groups, nil
 		h.status.Refusals = []api.Refusal{{Listener: "tls", Reason: "no-member", Count: 17}, {Listener: "tls", Reason: "denied", Count: 1_020}}
 		h.status.Hash = strings.Repeat("0", 64)
 	})
@@ -117,6 +118,33 @@ func listsProblems(t *testing.T, in context.Context) {
 	quiet := serve(t, emptyHouse())
 	b = show(t, in, quiet, full)
 	b.soon("nothing is broken", "document.getElementById('no-problems').innerText === 'Nothing is broken.' && document.title === 'Penstock'")
+}
+
+// Lists of networks have their numbers, their age and what is wrong with them; without one the page does not speak of lists.
+func showsLists(t *testing.T, in context.Context) {
+	h := busyHouse()
+	s := serve(t, h)
+	b := show(t, in, s, full)
+	b.soon("the page is there", "document.querySelector('#listener-list tbody tr')")
+	if eval[bool](b, "document.getElementById('lists').checkVisibility() || document.querySelector('nav a[href=\"#lists\"]').checkVisibility()") {
+		t.Error("lists are shown, and there is none")
+	}
+	s.now(func() { h.lists = someLists() })
+	b.soon("the lists are there", "document.querySelectorAll('#list-list tbody tr').length === 5")
+	for i, want := range [][]string{
+		{"drop", "/etc/penstock/drop.txt", "good", "1,042", "31,337", "4\u00a0h ago"},
+		{"partners", "cannot be loaded", "connect: connection refused; for 5\u00a0min", "1\u00a0d\u00a016\u00a0h ago", "from the disk"},
+		{"scanners", "2 bad lines", "line 7", "998,877", "8.82\u00a0MiB"},
+		{"crowdsec", "cannot be loaded", "403 Forbidden", "never"},
+		{"office", "not loaded yet", "etcd /lists/office/"},
+	} {
+		got := b.texts("#list-list tbody tr")[i]
+		for _, part := range want {
+			if !strings.Contains(got, part) {
+				t.Errorf("list %d is %q, without %q", i, got, part)
+			}
+		}
+	}
 }
 
 // The map has every listener, route, group and member; the wider line carries more, the

@@ -24,6 +24,7 @@ type house struct {
 	status      api.Status
 	listeners   []api.Listener
 	groups      []api.Group
+	lists       []api.List
 	flows       []api.FlowDetail
 	ended       []api.EndedFlow
 	text        string   // of the configuration
@@ -221,7 +222,22 @@ func (h *house) Unban(_ context.Context, n string) (b api.Ban, err error) {
 	return b, b.Network.UnmarshalText([]byte(n))
 }
 
-func (h *house) Lists() api.Lists { return api.Lists{Lists: []api.List{}} }
+func (h *house) Lists() api.Lists {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return api.Lists{Lists: append([]api.List{}, h.lists...)}
+}
+
+// someLists has a list in each state.
+func someLists() []api.List {
+	return []api.List{
+		{Name: "drop", Source: "/etc/penstock/drop.txt", Networks: 1_042, Bytes: 271_528, Hits: 31_337, Loaded: time.Now().Add(-4 * time.Hour)},
+		{Name: "partners", Source: "https://lists.example.org/partners.txt", Networks: 12, Bytes: 262_260, Hits: 7, Loaded: time.Now().Add(-40 * time.Hour), Saved: true, Error: "connect: connection refused", Since: time.Now().Add(-5 * time.Minute), Failures: 2},
+		{Name: "scanners", Source: "https://lists.example.org/scanners.txt", Networks: 998_877, Bytes: 9_252_041, Hits: 812_345, Loaded: time.Now().Add(-90 * time.Second), BadLines: 2, FirstBad: []string{`line 7: "x" is neither an address nor a network`}},
+		{Name: "crowdsec", Source: "http://127.0.0.1:8080", Error: "403 Forbidden", Since: time.Now().Add(-time.Minute), Failures: 6},
+		{Name: "office", Source: "etcd /lists/office/"},
+	}
+}
 
 func (h *house) SetSplit(string, string, api.SplitChange) (api.Route, error) {
 	return api.Route{}, api.NotFound("route", "", "")
@@ -403,6 +419,7 @@ func failingHouse() *house {
 		{Source: "/etc/penstock/penstock.yaml", Line: 14, Column: 7, Message: `unknown group "bakends"`, Allowed: "api, resolvers, web"},
 		{Source: "/etc/penstock/penstock.yaml", Line: 31, Column: 12, Message: `idle_timeout: "5x" is no duration`, Allowed: "a number with its unit such as 30s"}}}
 	h.status.Resources = api.Resources{MaxFDs: 1024, FDs: 1011, PipesOpen: 250, PipesMax: 256, PipesRefused: 4_118, DatagramsLost: 90_441, GSOFallbacks: 12, LogLinesDropped: 811, DatagramHeldBytes: 31 << 20, HeapBytes: 212 << 20, CPU: 4000}
+	h.lists = someLists()
 	h.listeners[0].State = "resting"
 	for i := range h.groups[0].Members {
 		m := &h.groups[0].Members[i]

@@ -2,6 +2,7 @@
 
 import {attr, el, keyed, text} from './dom.js';
 import {count, moment, span} from './format.js';
+import * as lists from './lists.js';
 import {broken, follow, now} from './topology.js';
 import {title} from './title.js';
 import {outcome, unplanned} from './workers.js';
@@ -11,6 +12,7 @@ const named = 3; // members that a line names
 
 let samples = []; // of the last minute
 let config = null;
+let ofLists = [];
 
 export function start() {
   follow(show);
@@ -30,13 +32,19 @@ export function configuration(c) {
   show();
 }
 
+// list takes the lists of networks.
+export function list(all) {
+  ofLists = lists.broken(all);
+  show();
+}
+
 // gap forgets the samples: after a gap in the stream they say nothing about the present.
 export function gap() {
   samples = [];
 }
 
 function show() {
-  const list = [...ofReload(), ...ofListeners(), ...ofGroups(), ...ofFlows(), ...ofResources()];
+  const list = [...ofReload(), ...ofListeners(), ...ofGroups(), ...ofLists, ...ofFlows(), ...ofResources()];
   list.sort((a, b) => (a.level === b.level ? 0 : a.level === 'bad' ? -1 : 1));
   const holder = document.getElementById('problem-list');
   keyed(holder, list, (p) => p.key, () => el('li', {}, el('span.mark', {'aria-hidden': 'true'}), el('div', {}, el('a', {onclick: visit}), el('p.quiet'))), (li, p) => {

@@ -18,7 +18,7 @@ export function start(tell) {
       td.firstChild.dataset.is = level(l);
     }},
     {head: 'Networks', cls: 'num', fill: (td, l) => two(td, count(l.networks), bytes(l.bytes))},
-    {head: 'Hits', cls: 'num', fill: (td, l) => text(td, count(l.hits))},
+    {head: 'Hits', cls: 'num', fill: (td, l) => two(td, count(l.hits))},
     {head: 'Loaded', cls: 'num', fill: (td, l) => two(td, l.loaded ? age(l.loaded) + ' ago' : 'never', l.saved && 'from the disk', l.loaded)},
   ]);
   document.getElementById('list-list').append(list.node);

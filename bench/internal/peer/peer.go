@@ -65,7 +65,7 @@ type Binaries struct {
 
 // All returns every known peer.
 func All(bin Binaries) []Peer {
-	return append(slices.Concat(observed(bin.Penstock), kept(bin.Penstock), guarded(bin.Penstock)),
+	return append(slices.Concat(observed(bin.Penstock), kept(bin.Penstock), guarded(bin.Penstock), sniffed(bin.Penstock)),
 		Penstock("penstock", "this checkout", bin.Penstock),
 		stages(bin.Penstock),
 		haproxy("haproxy", "splice forced", true),

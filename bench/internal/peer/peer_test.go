@@ -5,7 +5,6 @@ package peer
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -47,7 +46,7 @@ func TestHalfInstalled(t *testing.T) {
 func TestMissing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for _, p := range All(Binaries{Penstock: os.Args[0], Envoy: "/nonexistent", Self: os.Args[0], Floor: "/nonexistent"}) {
-		here := slices.Contains([]string{"penstock", "penstock-run", "penstock-watched", "penstock-logged", "penstock-alone", "penstock-keep", "penstock-keep0", "penstock-keep5", "penstock-guarded", "penstock-unguarded", "stages"}, p.Name)
+		here := strings.HasPrefix(p.Name, "penstock") || p.Name == "stages"
 		if err := p.Missing(); (err == nil) != here || p.Installed() != here {
 			t.Errorf("%s: %v", p.Name, err)
 		}

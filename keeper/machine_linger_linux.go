@@ -33,10 +33,11 @@ func (m *machine) linger(p *peer, most time.Duration, workers int, now time.Time
 	}
 }
 
-// endLingering asks a worker that lingers to end.
+// endLingering asks a worker that lingers to end. SIGTERM and SIGINT may come to all processes of a service at once, when it is only
+// about to drain.
 func (m *machine) endLingering(p *peer, why string, now time.Time) {
 	p.endBy, p.endWhy = now.Add(m.cfg.HandOverTimeout), why+", and it did not end"
-	m.port.signal(p.id, syscall.SIGTERM)
+	m.port.signal(p.id, syscall.SIGUSR2)
 }
 
 // lingered is called when a worker that lingers has gone.

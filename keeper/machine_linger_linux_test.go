@@ -96,7 +96,7 @@ func TestLingerMost(t *testing.T) {
 		w.lingers(id, time.Hour, 2)
 	}
 	for id := 1; id <= 4; id++ {
-		if asked := slices.Contains(w.lines, fmt.Sprintf("signal 15 to %d", id)); asked != (id <= 2) {
+		if asked := slices.Contains(w.lines, fmt.Sprintf("signal 12 to %d", id)); asked != (id <= 2) {
 			t.Errorf("worker %d is asked to end: %v", id, asked)
 		}
 	}
@@ -118,12 +118,12 @@ func TestLingerStop(t *testing.T) {
 		w.ready(1)
 		w.lingers(1, time.Hour, 4)
 		w.m.signal(syscall.SIGTERM, w.now)
-		if slices.Contains(w.lines, "signal 15 to 1") {
+		if slices.Contains(w.lines, "signal 12 to 1") {
 			t.Error("asked to end while the flows drain")
 		}
 		w.say(2, message{kind: kindExiting})
 		w.die(2, Death{Code: 3})
-		if !slices.Contains(w.lines, "signal 15 to 1") || w.m.over() {
+		if !slices.Contains(w.lines, "signal 12 to 1") || w.m.over() {
 			t.Errorf("%s: %v", how, w.lines)
 		}
 		switch how {

@@ -265,6 +265,13 @@ listeners:
 	k.reload()
 	cut(removed)
 
+	status, err := k.admin.Status(k.ctx())
+	if err != nil || len(status.Keeper.Lingering) != 1 {
+		t.Fatalf("%+v: %v", status.Keeper, err)
+	}
+	if err := sendSignal(status.Keeper.Lingering[0].PID, syscall.SIGTERM); err != nil { // as systemd does
+		t.Fatal(err)
+	}
 	k.signal(syscall.SIGTERM)
 	k.wait("draining", 1)
 	asks("while the service drains")

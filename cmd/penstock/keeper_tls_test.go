@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/testwait"
 )
 
-// Flows whose TLS ends or begins here end with their worker. Whoever upgrades is told how many before, and afterwards.
+// Flows whose TLS ends or begins here end with their worker, if that does not linger. Whoever upgrades is told how many before, and afterwards.
 func TestTLSFlowsEndWithWorker(t *testing.T) {
 	t.Parallel()
 	authority := testcerts.Authority(t, "authority")
@@ -25,7 +25,7 @@ func TestTLSFlowsEndWithWorker(t *testing.T) {
 	ca, _ := authority.Write(t, dir, "ca")
 	pool := x509.NewCertPool()
 	pool.AddCert(authority.Certificate)
-	k := runKeeper(t, "max-restart-delay: 100ms", `
+	k := runKeeper(t, "max-restart-delay: 100ms, linger: 0", `
 listeners:
   plain: {listen: "tcp://127.0.0.1:0", to: "echo:"}
   tls: {listen: "tcp://127.0.0.1:0", tls: {certificates: [{certificate: "{0}", key: "{1}"}]}, to: "echo:"}

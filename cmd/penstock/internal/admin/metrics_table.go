@@ -88,7 +88,7 @@ var metricSets = []anySet{
 		counter("penstock_accept_pauses_total", "Pauses of accepting, for want of descriptors or memory.", func(s *state) float64 { return float64(s.total.AcceptPauses) }),
 		counter("penstock_spliced_bytes_total", "Bytes that were moved inside the kernel, without a copy in user space.", func(s *state) float64 { return float64(s.total.BytesSpliced) }),
 		counter("penstock_dropped_bytes_total", "Bytes that were read but not delivered.", func(s *state) float64 { return float64(s.total.BytesDropped) }),
-		gauge("penstock_tls_flows", "Open flows whose TLS ends or begins here. They end with the worker.", func(s *state) float64 { return float64(s.Resources.TLSFlows) }),
+		gauge("penstock_tls_flows", "Open flows whose TLS ends or begins in this worker. They end with it, unless it hands over and lingers.", func(s *state) float64 { return float64(s.Resources.TLSFlows) }),
 		gauge("penstock_pipes_open", "Open pipes for splicing, two descriptors each.", func(s *state) float64 { return float64(s.Engine.PipesOpen) }),
 		gauge("penstock_pipes_leased", "Pipes in use by a flow.", func(s *state) float64 { return float64(s.Engine.PipesLeased) }),
 		gauge("penstock_pipes_limit", "Pipes that may be open at once.", func(s *state) float64 { return float64(s.Engine.PipesMax) }),

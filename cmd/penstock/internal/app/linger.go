@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/host"
@@ -30,6 +31,7 @@ func (l *lifecycle) linger(signals host.Signals) {
 	l.watch.Close()
 	l.remotes.Close()
 	l.d.leave()
+	debug.FreeOSMemory()
 	ctx, cancel := context.WithTimeout(context.Background(), l.lingers)
 	defer cancel()
 	drained := make(chan error, 1)
@@ -42,12 +44,13 @@ func (l *lifecycle) linger(signals host.Signals) {
 				how = "the time is over"
 			}
 			waits = false
-		case <-signals.End:
+		case <-signals.Upgrade: // from the keeper
 			how = "it was asked to"
 			time.AfterFunc(lingerLast, cancel)
+		case <-signals.End: // to all processes of the service: its flows drain
+			time.AfterFunc(l.d.active.Load().Drain, cancel)
 		case <-signals.Reload: // not this worker's any more
 		case <-signals.Reopen:
-		case <-signals.Upgrade:
 		}
 	}
 	l.d.engine.Close()

@@ -105,7 +105,7 @@ var keeperKeys = keysOf("keeper",
 	field("start-timeout", duration(100*time.Millisecond, ""), "30s", "How long a worker may take to start. Of an upgrade that takes longer nothing remains: the old binary continues.", func(k *spec.Keeper) *time.Duration { return &k.StartTimeout }),
 	field("healthy-after", duration(0, "0"), "10s", "How long the worker of an upgrade must run: if it dies earlier, the old binary continues.", func(k *spec.Keeper) *time.Duration { return &k.HealthyAfter }),
 	field("max-restart-delay", duration(100*time.Millisecond, ""), "10s", "A worker is started again at once, and after repeated failures with growing delays up to this one.", func(k *spec.Keeper) *time.Duration { return &k.MaxRestartDelay }),
-	field("linger", duration(0, "0"), "0", "How long a worker that has handed over goes on to encrypt and decrypt for its flows whose TLS ends or begins here, which are the next worker's otherwise. What is open then is reset. 0: they are reset when it hands over.", func(k *spec.Keeper) *time.Duration { return &k.Linger }),
+	field("linger", duration(0, "0"), "1h", "How long a worker that has handed over goes on to encrypt and decrypt for its flows whose TLS ends or begins here, which are the next worker's otherwise. What is open then is reset. 0: they are reset when it hands over.", func(k *spec.Keeper) *time.Duration { return &k.Linger }),
 	field("max-lingering", count(spec.MostLingering), "4", "Maximum number of workers that linger. If there are more, the oldest one ends, with its flows. 0: none lingers.", func(k *spec.Keeper) *int { return &k.MaxLingering }),
 )
 

@@ -77,7 +77,7 @@ type Keeper struct {
 const MostLingering = 15
 
 // DefaultKeeper has the default values.
-var DefaultKeeper = Keeper{KeepAfter: time.Second, Watchdog: 10 * time.Second, StartTimeout: 30 * time.Second, HealthyAfter: 10 * time.Second, MaxRestartDelay: 10 * time.Second, MaxLingering: 4}
+var DefaultKeeper = Keeper{KeepAfter: time.Second, Watchdog: 10 * time.Second, StartTimeout: 30 * time.Second, HealthyAfter: 10 * time.Second, MaxRestartDelay: 10 * time.Second, Linger: time.Hour, MaxLingering: 4}
 
 // KeeperByDefault is the value of the key keeper in a configuration that does not have it: none, or
 // {} for a keeper with the default values.

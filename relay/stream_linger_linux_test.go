@@ -278,8 +278,9 @@ func TestTLSLingersHandshake(t *testing.T) {
 		}
 		return early == 1
 	})
+	old := r.e
 	go func() {
-		testwait.For(func() bool { return r.e.stopping.Load() })
+		testwait.For(old.stopping.Load)
 		close(half.goOn)
 	}()
 	r.next()

@@ -23,6 +23,8 @@ func (d *datagrams) forward(f *datagramFlow) {
 		if i = d.show(f, i); i < 0 {
 			return
 		}
+	} else if f.watched {
+		d.showWatched(f, i)
 	}
 	if f.kept {
 		d.noteBegin(f)

@@ -56,6 +56,7 @@ type datagrams struct {
 	undecidedBytes int64                     // that they may hold
 	sniffs         map[uint32]*datagramSniff // of these flows, by slot
 	admitting      *datagramFlow             // for which Hooks.Admit runs
+	watching       *datagramFlow             // for which a hook runs in which StartSniff makes it watched
 	choosing       *datagramFlow             // for which Hooks.Upstream runs
 	silent         ages                      // flows that had no answer yet: the next
 	answered       ages                      // those that had one

@@ -87,8 +87,12 @@ func (d *datagrams) restoreFlow(f *datagramFlow, x *earlierFlow, t *restorer) ho
 	if flags&recordStale != 0 {
 		return hold.LossHook
 	}
-	if decode := f.cfg.Hooks.Decode; decode != nil && decode(&f.Flow, &m.decoder) != nil {
-		return hold.LossHook
+	if decode := f.cfg.Hooks.Decode; decode != nil {
+		d.watching = f
+		err := decode(&f.Flow, &m.decoder)
+		if d.watching = nil; err != nil {
+			return hold.LossHook
+		}
 	}
 	switch builtin := flags&(recordEcho|recordDiscard) != 0; {
 	case d.keep.older[f.slot]:

@@ -21,8 +21,13 @@ const (
 
 func (d *datagrams) startSniff(fl *Flow, most int, patience time.Duration) error {
 	f := d.of(fl)
-	if d.admitting != f {
+	switch f {
+	case d.watching:
+		f.watched = true
+		return nil
+	default:
 		return stageError("StartSniff", "of a datagram flow that was admitted", admitOnly)
+	case d.admitting:
 	}
 	if !f.sniffed {
 		d.ageList(f).remove(f)
@@ -62,7 +67,7 @@ func (d *datagrams) show(f *datagramFlow, i int16) int16 {
 				b = b[:min(m.seg, len(b))]
 			}
 			last := s.held+max(1, len(b)) >= s.most
-			switch take, next := f.cfg.Hooks.Sniff(&f.Flow, b, last); {
+			switch take, next := d.sniff(f, b, last); {
 			case next == SniffDone:
 				return d.forwardSniffed(f, i)
 			case next != SniffMore, last && take == 0:
@@ -84,9 +89,28 @@ func (d *datagrams) show(f *datagramFlow, i int16) int16 {
 	return -1
 }
 
+// sniff calls Hooks.Sniff of a flow that has no upstream yet.
+func (d *datagrams) sniff(f *datagramFlow, b []byte, last bool) (take int, next SniffNext) {
+	d.watching = f
+	take, next = f.cfg.Hooks.Sniff(&f.Flow, b, last)
+	d.watching = nil
+	return take, next
+}
+
+// showWatched shows Hooks.Sniff the first datagram of what a watched client has sent: message i of the batch.
+func (d *datagrams) showWatched(f *datagramFlow, i int16) {
+	m := &d.batch[i]
+	b := m.b
+	if m.seg > 0 {
+		b = b[:min(m.seg, len(b))]
+	}
+	_, next := f.cfg.Hooks.Sniff(&f.Flow, b, false)
+	f.watched = next == SniffMore
+}
+
 // showEnd tells Hooks.Sniff that nothing more will come in time.
 func (d *datagrams) showEnd(f *datagramFlow) {
-	if _, next := f.cfg.Hooks.Sniff(&f.Flow, nil, true); next != SniffDone {
+	if _, next := d.sniff(f, nil, true); next != SniffDone {
 		d.turnAway(f, -1, stats.DropRefused, CauseRefused)
 		return
 	}

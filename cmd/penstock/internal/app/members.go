@@ -183,6 +183,9 @@ func writeMembers(b *strings.Builder, group string, members []spec.Member) {
 		if m.AgentSend != "" {
 			fmt.Fprintf(b, ", agent-send: \"hex:%x\"", m.AgentSend)
 		}
+		if m.QUICServerID != "" {
+			fmt.Fprintf(b, ", quic-server-id: \"0x%x\"", m.QUICServerID)
+		}
 		b.WriteString("}\n")
 	}
 }

@@ -13,7 +13,7 @@ import (
 // What penstock diff --yaml prints of a member says all that the running one has.
 func TestWriteMembers(t *testing.T) {
 	m := spec.Member{Name: "m", To: spec.Endpoint{Kind: spec.TCP, Host: "10.0.0.1", Port: 80}, Weight: 5, Backup: true, MaxFlows: 7, Drained: true,
-		CheckPort: 81, CheckAddress: netip.MustParseAddr("2001:db8::1"), AgentPort: 82, AgentAddress: netip.MustParseAddr("10.0.0.8"), AgentSend: "hex:\xff\n"}
+		CheckPort: 81, CheckAddress: netip.MustParseAddr("2001:db8::1"), AgentPort: 82, AgentAddress: netip.MustParseAddr("10.0.0.8"), AgentSend: "hex:\xff\n", QUICServerID: "\xab\x01"}
 	for v, i := reflect.ValueOf(m), 0; i < v.NumField(); i++ {
 		if v.Field(i).IsZero() {
 			t.Errorf("this test does not set %s", v.Type().Field(i).Name)

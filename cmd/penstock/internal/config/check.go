@@ -302,6 +302,7 @@ func (r *reader) checkGroup(g *spec.Group) {
 	r.checkRemoved(&g.Down)
 	r.checkRemoved(&g.Up)
 	r.checkGroupTLS(g)
+	r.checkQUIC(g)
 	if e := g.Eject; e != nil && e.Max < e.For {
 		r.fail(r.position(&e.Max, &e.For, g), fault{problem: fmt.Sprintf("max (%s) is shorter than for (%s)", brief(e.Max), brief(e.For)), allowed: "max of at least for"})
 	}

@@ -33,6 +33,7 @@ var groupKeys = keysOf("group",
 	field("mark", mark, "0", "SO_MARK of the upstreams' sockets, for routing rules (requires CAP_NET_ADMIN).", func(g *spec.Group) *uint32 { return &g.Dial.Mark }),
 	field("dscp", dscp, "0", "Differentiated services code point of packets to upstreams, a number or a name.", func(g *spec.Group) *uint8 { return &g.Dial.DSCP }),
 	section("tcp", tcpKeys, "Options of the upstreams' sockets.", func(g *spec.Group) *spec.Socket { return &g.Dial.TCP }),
+	quicKey,
 	comparedByKey(field("tls", clientTLS, "false", "Originate TLS to the members, and check them with it. true, or {}: with the default values.", func(g *spec.Group) **spec.ClientTLS { return &g.TLS }), clientTLSKeys, func(g *spec.Group) *spec.ClientTLS { return g.TLS }),
 )
 
@@ -70,6 +71,7 @@ var memberKeys = keysOf("member",
 	field("agent-port", whole[uint16](1, 65535), "", "The port of the member's agent. Default: as the group's agent says.", func(m *spec.Member) *uint16 { return &m.AgentPort }),
 	field("agent-address", address, "", "The address of the member's agent. Default: the member's own.", func(m *spec.Member) *netip.Addr { return &m.AgentAddress }),
 	field("agent-send", octetString(maxAgentSend), "", "What to send to the member's agent first. Default: as the group's agent says.", func(m *spec.Member) *string { return &m.AgentSend }),
+	field("quic-server-id", quicServerID, "", "The member's ID in the connection IDs of QUIC, which the server there writes into them as quic of the group says: hexadecimal digits, with or without 0x.", func(m *spec.Member) *string { return &m.QUICServerID }),
 )
 
 var queueKeys = keysOf("queue",

@@ -7,6 +7,7 @@ import (
 	"github.com/penstock/penstock/clienthello"
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/firstbytes"
+	"github.com/penstock/penstock/cmd/penstock/internal/quicid"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/starttls"
@@ -23,6 +24,7 @@ type encodedFlow struct {
 	member  relay.Addr // first port of the member; zero: there is none
 	removed spec.LiveFlows
 	series  account.Key
+	ids     []quicid.ID // connection IDs of QUIC that were learned
 }
 
 // decode is the hook that gives its state to a flow of an earlier worker.
@@ -113,6 +115,15 @@ func (e *encodedFlow) decode(dec *hold.Decoder, p *State) (err error) {
 		}
 		p.hello.Store(&known)
 	}
+	if e.flags&encodedIDs != 0 {
+		for range min(dec.Uint(), maxFlowIDs) {
+			id, ok := quicid.NewID(dec.Bytes())
+			if !ok {
+				return hold.ErrEncoding
+			}
+			e.ids = append(e.ids, id)
+		}
+	}
 	p.connected = e.flags&encodedConnected != 0
 	return dec.Err()
 }
@@ -189,6 +200,7 @@ func (h *Hooks) reenter(f *relay.Flow, p *State, e *encodedFlow) error {
 		s.Continue()
 		p.series.Store(s)
 	}
+	p.relearn(f, e.ids)
 	f.SetValue(p)
 	h.decoded.Add(1)
 	return nil

@@ -18,6 +18,7 @@ func (h *Hooks) done(r *relay.Record) {
 	if t := p.hello.Load(); t != nil {
 		t.admitted.Release()
 	}
+	p.forgetIDs()
 	h.TLS.end(p, r.Cause)
 	n := p.Names()
 	e := account.Entry{

@@ -5,6 +5,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
+	"github.com/penstock/penstock/cmd/penstock/internal/quicid"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 	"github.com/penstock/penstock/relay/hold"
@@ -31,6 +32,7 @@ const (
 	encodedJA4                   // the fingerprint of a ClientHello
 	encodedTLS                   // the client's TLS was terminated: what was agreed on
 	encodedIdentity              // who the client is by its certificate
+	encodedIDs                   // connection IDs of QUIC that were learned
 )
 
 // maxEncodedNames bounds the bytes of the names of a certificate that are encoded.
@@ -89,6 +91,11 @@ func (p *State) encode(e *hold.Encoder, upstream *relay.Addr) {
 	known := p.clientTLS()
 	set(encodedTLS, known.terminated)
 	set(encodedIdentity, known.terminated && known.identity != nil)
+	var ids []quicid.ID
+	if conn := p.clientTLS().conn; conn != nil {
+		ids = conn.ids
+	}
+	set(encodedIDs, len(ids) > 0)
 	e.Uint(flags)
 	source, admission := p.admission.State()
 	e.Uint(source)
@@ -148,6 +155,12 @@ func (p *State) encode(e *hold.Encoder, upstream *relay.Addr) {
 	}
 	if flags&encodedIdentity != 0 {
 		encodeIdentity(e, known.identity)
+	}
+	if len(ids) > 0 {
+		e.Uint(uint64(len(ids)))
+		for i := range ids {
+			e.Bytes(ids[i].Bytes())
+		}
 	}
 }
 

@@ -262,7 +262,11 @@ func (h *Hooks) route(f *relay.Flow, p *State) bool {
 		p.reason = spec.ReasonNoRoute
 		return false
 	}
-	w := s.choices[r].target(f, p)
+	return h.lead(f, p, s.choices[r].target(f, p))
+}
+
+// lead gives a flow its target, and applies the settings of its route to it.
+func (h *Hooks) lead(f *relay.Flow, p *State, w *Target) bool {
 	if w.To == nil {
 		p.target.CompareAndSwap(nil, w)
 		p.reason = spec.ReasonSplit
@@ -278,8 +282,8 @@ func (h *Hooks) route(f *relay.Flow, p *State) bool {
 	}
 	f.SetTimeouts(w.TimeoutsOf(f.ID()))
 	f.SetDial(w.dial)
-	if r.Bandwidth > 0 || again {
-		f.SetBandwidth(r.Bandwidth)
+	if w.Route.Bandwidth > 0 || again {
+		f.SetBandwidth(w.Route.Bandwidth)
 	}
 	return true
 }
@@ -382,7 +386,10 @@ func (h *Hooks) pick(f *relay.Flow, p *State) (*upstream.Member, spec.Reason) {
 		c.Local = p.localOf(f).AddrPort
 	}
 	c.Key = p.key(w.hashed)
-	m, reason := w.group.Pick(&p.lease, c)
+	m, reason := p.returned(w, c)
+	if m == nil && reason == spec.ReasonNone {
+		m, reason = w.group.Pick(&p.lease, c)
+	}
 	switch {
 	case m != nil || reason != spec.ReasonNone:
 		return m, reason

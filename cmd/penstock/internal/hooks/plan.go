@@ -9,6 +9,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/lists"
+	"github.com/penstock/penstock/cmd/penstock/internal/quicid"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/starttls"
@@ -27,6 +28,7 @@ type Plan struct {
 	choices      map[*spec.Route]*choice
 	routesByName map[string]*spec.Route
 	starts       starttls.Protocol // how clients agree on TLS; nil: they do not
+	quic         []quicTarget      // those of routes whose members speak QUIC, in the routes' order
 	sniffSeries  *account.Series   // counts flows that are being sniffed and have no route yet; nil: no flows are sniffed
 }
 
@@ -44,6 +46,7 @@ type Target struct {
 	removed  string        // route.Removed, as flows encode it
 	tls      *certs.Client // TLS to the members; nil: none
 	followed *followed     // the group's destination; nil: it has members
+	quic     *quicIDs      // how connections of QUIC are recognised; nil: they are not
 	named    *namedHost    // where the only flow of this target goes; nil: to a member
 }
 
@@ -56,19 +59,20 @@ func (s *Plan) RouteNamed(name string) *spec.Route { return s.routesByName[name]
 
 // needsFirst reports whether a client's first bytes must be read before it is routed.
 func (s *Plan) needsFirst(from netip.Addr) bool {
-	return s.Certs != nil || s.Spec.StartTLS.Protocol != "" || (s.Spec.Sniff.TLS || s.Spec.Sniff.First) && s.routes.Needs(from)
+	return len(s.quic) > 0 || s.Certs != nil || s.Spec.StartTLS.Protocol != "" || (s.Spec.Sniff.TLS || s.Spec.Sniff.First) && s.routes.Needs(from)
 }
 
 // NewPlan returns the plan of a listener whose groups are in set, and whose lists are in all.
 func NewPlan(l *spec.Listener, gate *admit.Controller, set *upstream.Set, clients *certs.Clients, counters *account.Counters, all *lists.Table) *Plan {
 	s := &Plan{Spec: l, Gate: gate, routes: route.New(l, all), choices: map[*spec.Route]*choice{}, routesByName: map[string]*spec.Route{}}
 	s.starts = starttls.ByName(l.StartTLS.Protocol)
-	if l.Sniff.TLS || l.Sniff.First || l.TLS != nil || l.StartTLS.Protocol != "" || len(l.ProxyFrom) > 0 {
-		s.sniffSeries = counters.Series(account.Key{Listener: l.Name})
-	}
 	for _, r := range l.AllRoutes() {
 		s.choices[r] = newChoice(r, l, set, clients)
 		s.routesByName[r.Name] = r
+		s.addQUIC(r, s.choices[r])
+	}
+	if len(s.quic) > 0 || l.Sniff.TLS || l.Sniff.First || l.TLS != nil || l.StartTLS.Protocol != "" || len(l.ProxyFrom) > 0 {
+		s.sniffSeries = counters.Series(account.Key{Listener: l.Name})
 	}
 	return s
 }
@@ -87,6 +91,7 @@ func newTarget(r *spec.Route, g *spec.Group, l *spec.Listener, set *upstream.Set
 		hashed:   hashedKeyOf(g.Hash),
 		removed:  encodeRemoved(r.Removed),
 		followed: newFollowed(g.Destination),
+		quic:     newQUICIDs(g, l),
 	}
 	if w.followed != nil {
 		w.Timeouts.Queue = w.followed.Timeout
@@ -160,5 +165,7 @@ func SocketOptions(t spec.Socket) relay.SocketOptions {
 type Socket struct {
 	*relay.Listener
 	Port int // as configured: 0 if it is any free one
-	Plan atomic.Pointer[Plan]
+	// learned are the connection IDs of QUIC that flows of the listener use.
+	learned quicid.Table[quicPlace]
+	Plan    atomic.Pointer[Plan]
 }

@@ -15,18 +15,33 @@ func (h *Hooks) quic(f *relay.Flow, p *State, b []byte, last bool) (take int, ne
 	if n := p.named(); n != nil {
 		return 0, h.awaitName(f, p, n, last)
 	}
-	err := quichello.ErrIncomplete
-	var known *clientTLS
+	if p.target.Load() != nil {
+		if p.learn(f, b) {
+			return 0, relay.SniffMore
+		}
+		return 0, relay.SniffDone
+	}
 	begun := p.hello.Load()
 	first := begun == nil
+	if first && b != nil && len(p.plan.quic) > 0 && h.recognise(f, p, b) {
+		p.watch(f)
+		return 0, relay.SniffDone
+	}
+	known := &clientTLS{conn: p.clientTLS().conn}
+	if first && !p.plan.routes.Needs(clientAddr(f)) { // only its connection ID is of interest
+		next = h.routed(f, p)
+		p.watch(f)
+		return 0, next
+	}
+	err := quichello.ErrIncomplete
 	if b != nil { // the time is not over
 		if first {
-			begun = &clientTLS{quic: new(quichello.Assembler)}
+			begun = &clientTLS{quic: new(quichello.Assembler), conn: known.conn}
 			p.hello.Store(begun)
 		}
 		hello, e := begun.quic.Add(b)
 		if err = e; err == nil {
-			known = &clientTLS{Hello: hello}
+			known.Hello = hello
 			if p.plan.Spec.Sniff.JA4 {
 				known.ja4 = ja4.QUIC(begun.quic.Message())
 			}
@@ -47,8 +62,13 @@ func (h *Hooks) quic(f *relay.Flow, p *State, b []byte, last bool) (take int, ne
 		}
 		return max(1, len(b)), relay.SniffMore
 	}
-	p.hello.Store(known)
+	if err == nil || known.conn != nil {
+		p.hello.Store(known)
+	} else {
+		p.hello.Store(nil)
+	}
 	next = h.routed(f, p)
+	p.watch(f)
 	if n := p.named(); n != nil && next == relay.SniffDone {
 		next = h.awaitName(f, p, n, last)
 	}

@@ -74,6 +74,7 @@ type clientTLS struct {
 	first      *firstbytes.Seen     // what else is known of its first bytes; nil: they are not looked at. It belongs to the flow's loop until the flow has a target
 	silences   int                  // how many of the plan's silences are over
 	quic       *quichello.Assembler // until the ClientHello is complete; it belongs to the flow's loop
+	conn       *quicConn            // nil: the client does not speak QUIC, or nobody looks at its connection IDs
 	terminated bool
 	identity   *certs.Identity // nil: it has no certificate that was verified
 	protocol   string          // that ALPN has chosen, if terminated

@@ -61,7 +61,8 @@ func TestTable(t *testing.T) {
 	// It stays for a while, and is not idle while one of its flows is there.
 	now = now.Add(Keep - 1)
 	find("abcdxx", false, "one")
-	if !table.Use(id(t, "abcd"), "one", now) || !table.Use(id(t, "abcd"), "one", now) {
+	use := func(text string) bool { return table.Use(id(t, text), "one", now) }
+	if !use("abcd") || !use("abcd") {
 		t.Fatal("not used again")
 	}
 	table.Done(id(t, "abcd"), now)

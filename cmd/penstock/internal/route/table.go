@@ -277,6 +277,16 @@ func (t *Table) named(x *nameIndex, name string, best int32, c *client) int32 {
 	return best
 }
 
+// TakesFrom reports whether a route of the listener, by its index, takes clients with an address, whatever they send; -1 is the
+// default, which takes all.
+func (t *Table) TakesFrom(i int, from netip.Addr) bool {
+	if i < 0 {
+		return true
+	}
+	c := t.client(Meta{Client: from})
+	return t.sourceMatches(int32(i), &c)
+}
+
 // Needs reports whether the route or the member of a client depends on its first bytes: whether a
 // route with conditions on them that may match the client comes before the first that matches
 // anyway, or the route or a group there hashes the server name. If not, the daemon need not wait for

@@ -276,9 +276,11 @@ discover: registry port port-name tags datacenter stale namespace partition peer
 eject: failures for max share
 file: include defaults engine limits log access-log admin reload sandbox drain registries lists otlp fleet listeners groups
 fleet: registry drain-grace
-group: balance hash members discover destination zone lookups timeouts retries queue slow-start check agent eject down up rebalance panic proxy-protocol dscp tcp tls
+group: balance hash members discover destination zone lookups timeouts retries queue slow-start check agent eject down up rebalance panic proxy-protocol dscp tcp tls quic
 group.proxy-protocol: version datagrams tlvs forward names tls certificate
 group.destination: by networks timeout
+group.quic: ids learn
+group.quic.ids: config server-id nonce key
 group.timeouts: connect retries
 group.tls: server-name verify min-version alpn starttls
 keeper: linger max-lingering
@@ -296,7 +298,7 @@ list: registry every
 log: level flows
 lookups: keep max-members vanish
 otlp: instance every
-member: name weight backup max-flows drained check-address agent-address agent-send
+member: name weight backup max-flows drained check-address agent-address agent-send quic-server-id
 part: group refuse weight
 queue: size timeout
 registry: context tls

@@ -316,6 +316,7 @@ type Group struct {
 	Panic     float64       // when a smaller share of members is up, all get flows; 0 to 1, 0: never
 	Dial      Dial
 	TLS       *ClientTLS // flows originate TLS to the members; nil: they do not
+	QUIC      *QUIC      // of datagram flows; nil: nothing is known of what the members speak
 }
 
 // Rebalance ends flows of the members that have most when another one has begun to accept flows.
@@ -373,6 +374,7 @@ type Member struct {
 	AgentPort    uint16     // of its agent; 0: as the group's agent says
 	AgentAddress netip.Addr // of its agent; zero: its own
 	AgentSend    string     // to its agent; empty: as the group's agent says
+	QUICServerID string     // its ID in the connection IDs of QUIC; empty: it has none
 }
 
 // Queue configures the queue of flows while every member is down or at its limit.

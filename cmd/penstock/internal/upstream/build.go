@@ -69,7 +69,7 @@ func (g *Group) buildTable(now time.Time) {
 		old = &table{}
 	}
 	sorted := g.sortMembers()
-	t := &table{cfg: g.cfg, members: g.members, tiers: make([]tier, len(sorted.keys))}
+	t := &table{cfg: g.cfg, members: g.members, tiers: make([]tier, len(sorted.keys)), byServer: g.byServer()}
 	for i, k := range sorted.keys {
 		c := candidates{cfg: g.cfg, all: sorted.members[i], slowStart: slowStart, turn: &g.turn}
 		if at := slices.IndexFunc(old.tiers, func(t tier) bool { return t.tierKey == k }); at >= 0 {

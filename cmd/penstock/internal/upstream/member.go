@@ -70,16 +70,17 @@ type memberState struct {
 
 // memberFacts is what the file, or what was discovered, says of a member besides its settings.
 type memberFacts struct {
-	backup     bool
-	discovered bool // found by a lookup, not listed in the file
-	reported   Health
-	zone       string
-	locality   Locality
-	priority   int
-	metadata   string
-	host       string // a name that stands for the address; empty: none
-	checked    checkAt
-	agentAt    agentAt
+	backup       bool
+	discovered   bool // found by a lookup, not listed in the file
+	reported     Health
+	zone         string
+	locality     Locality
+	priority     int
+	metadata     string
+	host         string // a name that stands for the address; empty: none
+	quicServerID string // empty: none
+	checked      checkAt
+	agentAt      agentAt
 }
 
 // Addr returns the address to connect to. The pointer is the same on each call, and the address

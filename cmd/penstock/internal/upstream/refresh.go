@@ -44,6 +44,7 @@ func (g *Group) configure() {
 		e.backup, e.ports, e.host = m.Backup, m.To.Ports(), m.To.Host
 		e.checked = checkAt{m.CheckAddress, m.CheckPort}
 		e.agentAt = agentAt{m.AgentAddress, m.AgentPort, m.AgentSend}
+		e.quicServerID = m.QUICServerID
 		if m.Drained {
 			e.settings.mode = Drain
 		}

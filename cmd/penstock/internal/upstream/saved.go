@@ -49,6 +49,7 @@ type SavedNewMember struct {
 	AgentPort    uint16     `json:"agent-port,omitempty"`
 	AgentAddress netip.Addr `json:"agent-address,omitzero"`
 	AgentSend    []byte     `json:"agent-send,omitempty"`
+	QUICServerID []byte     `json:"quic-server-id,omitempty"`
 }
 
 // A SavedMove is another address of a member of the file.
@@ -192,7 +193,7 @@ func (g *Group) save() SavedGroup {
 
 func saveNew(m spec.Member) SavedNewMember {
 	return SavedNewMember{Name: m.Name, To: m.To.String(), Weight: m.Weight, Backup: m.Backup, MaxFlows: m.MaxFlows, Drained: m.Drained,
-		CheckPort: m.CheckPort, CheckAddress: m.CheckAddress, AgentPort: m.AgentPort, AgentAddress: m.AgentAddress, AgentSend: []byte(m.AgentSend)}
+		CheckPort: m.CheckPort, CheckAddress: m.CheckAddress, AgentPort: m.AgentPort, AgentAddress: m.AgentAddress, AgentSend: []byte(m.AgentSend), QUICServerID: []byte(m.QUICServerID)}
 }
 
 func (m *Member) save() SavedMember {
@@ -312,7 +313,7 @@ func (m *SavedNewMember) member() (spec.Member, bool) {
 	to, err := spec.ParseUpstream(m.To)
 	ok := err == nil && validText(m.Name) && m.Weight >= 0 && m.Weight <= 256 && m.MaxFlows >= 0 && m.MaxFlows <= 1<<30
 	return spec.Member{Name: m.Name, To: to, Weight: m.Weight, Backup: m.Backup, MaxFlows: m.MaxFlows, Drained: m.Drained,
-		CheckPort: m.CheckPort, CheckAddress: m.CheckAddress, AgentPort: m.AgentPort, AgentAddress: m.AgentAddress, AgentSend: string(m.AgentSend)}, ok
+		CheckPort: m.CheckPort, CheckAddress: m.CheckAddress, AgentPort: m.AgentPort, AgentAddress: m.AgentAddress, AgentSend: string(m.AgentSend), QUICServerID: string(m.QUICServerID)}, ok
 }
 
 func validText(s string) bool {

@@ -351,6 +351,7 @@ func TestSavedRemovalOfMemberWithKeys(t *testing.T) {
 	cfg := &spec.Group{Name: "g", Balance: "first", Members: members(2)}
 	m := &cfg.Members[1]
 	m.CheckPort, m.CheckAddress, m.AgentPort, m.AgentAddress, m.AgentSend = 81, netip.MustParseAddr("10.0.0.9"), 82, netip.MustParseAddr("10.0.0.8"), "a\xffb"
+	m.QUICServerID = "\xff\x00"
 	m.Weight, m.Backup, m.MaxFlows, m.Drained = 5, true, 7, true
 	for v, i := reflect.ValueOf(*m), 0; i < v.NumField(); i++ {
 		if v.Field(i).IsZero() {

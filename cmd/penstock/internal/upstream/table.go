@@ -17,6 +17,8 @@ type table struct {
 	first   int
 	several bool
 
+	byServer map[string]*Member // by their IDs in connection IDs of QUIC; nil: these have none
+
 	indexed sync.Once
 	index   map[memberKey]*Member // for Group.Restore
 }

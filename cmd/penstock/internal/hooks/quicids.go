@@ -1,0 +1,282 @@
+package hooks
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/quicid"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
+	"github.com/penstock/penstock/quichello"
+	"github.com/penstock/penstock/relay"
+)
+
+// A connection of QUIC is not its addresses: a client whose address or port has changed begins a flow, and its first datagram
+// says by its connection ID which member has the connection. The flow gets a socket of its own to that member, which makes
+// sure that the client is there; what an earlier flow receives goes where it went.
+//
+// IDs are learned from clients and not from servers: a client uses one of its server's only if it has received it, so that
+// forged datagrams teach nothing.
+
+// quicIDs is how connections of the flows of a target are recognised.
+type quicIDs struct {
+	layouts []*quicid.Layout // by which servers write their IDs into those of connections
+	learn   bool
+}
+
+// newQUICIDs returns how connections to a group are recognised; nil: they are not.
+func newQUICIDs(g *spec.Group, l *spec.Listener) *quicIDs {
+	if !l.Datagrams || g.Destination != nil {
+		return nil
+	}
+	q := g.QUIC
+	if q == nil {
+		if !l.Sniff.TLS {
+			return nil
+		}
+		return &quicIDs{learn: true} // its clients say in QUIC where they want to go
+	}
+	ids := &quicIDs{learn: q.Learn, layouts: Layouts(q)}
+	if !ids.learn && len(ids.layouts) == 0 {
+		return nil
+	}
+	return ids
+}
+
+// Layouts returns the layouts of a group's connection IDs.
+func Layouts(q *spec.QUIC) (all []*quicid.Layout) {
+	if q.Cloud {
+		return []*quicid.Layout{quicid.Cloud}
+	}
+	for _, c := range q.IDs {
+		if l, err := quicid.New(c.Config, c.ServerID, c.Nonce, []byte(c.Key)); err == nil { // config has said so if not
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// server returns the member of a group whose ID is in a connection ID, with which id begins; nil: there is none.
+func (q *quicIDs) server(g *upstream.Group, id []byte) *upstream.Member {
+	for _, l := range q.layouts {
+		if s, ok := l.Server(id); ok {
+			if m := g.Server(s[:l.ServerLen()]); m != nil {
+				return m
+			}
+		}
+	}
+	return nil
+}
+
+// quicTarget is a target whose members speak QUIC, and the index of its route; -1: the default.
+type quicTarget struct {
+	route int
+	*Target
+}
+
+func (s *Plan) addQUIC(r *spec.Route, c *choice) {
+	index := -1
+	for i := range s.Spec.Routes {
+		if s.Spec.Routes[i] == r {
+			index = i
+		}
+	}
+	for _, w := range c.targets {
+		if w.quic != nil {
+			s.quic = append(s.quic, quicTarget{index, w})
+		}
+	}
+}
+
+// quicPlace is where a connection ID leads that was learned. Its names are those of a configuration that may have changed since.
+type quicPlace struct {
+	route, group string
+	member       *upstream.Member
+}
+
+func (p quicPlace) is(w *Target) bool { return w.Route.Name == p.route && w.To.Name == p.group }
+
+// quicConn is what is known of a client's connection.
+type quicConn struct {
+	first    quicid.ID                 // what the first datagram of the flow is addressed to
+	routable bool                      // the client was recognised by the ID of its server
+	learned  time.Time                 // when the newest of ids was learned
+	member   *upstream.Member          // that has the connection; nil: nobody, or the flow has been there
+	newest   atomic.Pointer[quicid.ID] // of ids; nil: none
+	ids      []quicid.ID               // that the flow has in its listener's table, the newest one last
+	known    *quicid.Table[quicPlace]
+}
+
+// maxFlowIDs bounds how many IDs of a flow are kept: a client takes another one now and then, and may go back to the one before.
+const maxFlowIDs = 3
+
+// learnEvery is how soon a flow that has had maxFlowIDs learns another one, so that nobody keeps the table busy.
+const learnEvery = time.Second
+
+// recognise looks for the member that has the connection of a flow's first datagram, unless a connection begins with it. It reports
+// false if there is none: the flow goes where new connections go.
+func (h *Hooks) recognise(f *relay.Flow, p *State, b []byte) bool {
+	head, err := quichello.ParseHeader(b)
+	if err != nil {
+		return false
+	}
+	conn := &quicConn{known: &f.Listener().Value().(*Socket).learned}
+	if head.Kind != quichello.Short && head.Kind != quichello.Handshake {
+		conn.first, _ = quicid.NewID(head.DestID)
+		p.hello.Store(&clientTLS{conn: conn})
+		return false
+	}
+	from := clientAddr(f)
+	for _, t := range p.plan.quic {
+		if m := t.quic.server(t.group, head.DestID); m != nil && p.plan.routes.TakesFrom(t.route, from) {
+			conn.member, conn.routable = m, true
+			p.hello.Store(&clientTLS{conn: conn})
+			return h.lead(f, p, t.Target)
+		}
+	}
+	to, id, ok := conn.known.Find(head.DestID, head.Kind != quichello.Short, time.Now())
+	if !ok || to.member.Removed() {
+		return false
+	}
+	for _, t := range p.plan.quic {
+		if to.is(t.Target) && to.member.Group() == t.group && p.plan.routes.TakesFrom(t.route, from) {
+			conn.member = to.member
+			p.hello.Store(&clientTLS{conn: conn})
+			if conn.known.Use(id, to, time.Now()) {
+				conn.ids = append(conn.ids, id)
+				conn.newest.Store(&id)
+			}
+			return h.lead(f, p, t.Target)
+		}
+	}
+	return false
+}
+
+// returned chooses the member that has the connection of a flow. Neither a member nor a reason means that the group chooses one.
+func (p *State) returned(w *Target, c upstream.Client) (*upstream.Member, spec.Reason) {
+	conn := p.clientTLS().conn
+	if conn == nil || w.quic == nil {
+		return nil, spec.ReasonNone
+	}
+	if m := conn.member; m != nil {
+		conn.member = nil
+		if m, reason := w.group.Return(&p.lease, c, m); reason != spec.ReasonNoMember {
+			return m, reason
+		}
+		return nil, spec.ReasonNone
+	}
+	// A server may already have named itself to a client whose connection begins, by a Retry that another relay has carried.
+	if len(w.quic.layouts) > 0 && len(p.lease.Tried()) == 0 {
+		if m := w.quic.server(w.group, conn.first.Bytes()); m != nil {
+			return w.group.Prefer(&p.lease, c, m), spec.ReasonNone
+		}
+	}
+	return nil, spec.ReasonNone
+}
+
+// watch has the hook see what a client sends later, if its connection IDs are to be learned. It is called before the flow has a member.
+func (p *State) watch(f *relay.Flow) {
+	if w, conn := p.target.Load(), p.clientTLS().conn; conn != nil && !conn.routable && w != nil && w.quic != nil && w.quic.learn {
+		f.StartSniff(1, 0)
+	}
+}
+
+// learn sees one of the datagrams that a client sends once its flow has a member, and reports whether it need see more.
+func (p *State) learn(f *relay.Flow, b []byte) bool {
+	conn, w, m := p.clientTLS().conn, p.target.Load(), p.member.Load()
+	if m == nil || conn == nil || w == nil || w.quic == nil {
+		return false
+	}
+	head, err := quichello.ParseHeader(b)
+	if err != nil {
+		return true
+	}
+	newest := conn.newest.Load()
+	id := head.DestID
+	switch head.Kind {
+	case quichello.Initial, quichello.Handshake:
+		if string(id) == string(conn.first.Bytes()) {
+			return true // the client has made it up
+		}
+	case quichello.Short:
+		if newest == nil || len(id) < newest.Len() {
+			return true // nobody knows how long it is
+		}
+		id = id[:newest.Len()]
+	default:
+		return true
+	}
+	if newest != nil && string(id) == string(newest.Bytes()) {
+		return true
+	}
+	next, ok := quicid.NewID(id)
+	switch {
+	case !ok:
+		return len(id) > 0 // a server without IDs has no more than addresses
+	case w.quic.server(w.group, id) == m:
+		return false // all of them say so
+	}
+	p.use(f, conn, w, m, next)
+	return true
+}
+
+// use notes that a flow uses an ID.
+func (p *State) use(f *relay.Flow, conn *quicConn, w *Target, m *upstream.Member, id quicid.ID) {
+	now := time.Now()
+	for i := range conn.ids {
+		if conn.ids[i] == id {
+			conn.newest.Store(&id)
+			return
+		}
+	}
+	full := len(conn.ids) == maxFlowIDs
+	if full && now.Sub(conn.learned) < learnEvery || !conn.known.Use(id, quicPlace{w.Route.Name, w.To.Name, m}, now) {
+		return
+	}
+	if full {
+		conn.known.Done(conn.ids[0], now)
+		conn.ids = append(conn.ids[:0], conn.ids[1:]...)
+	}
+	conn.ids = append(conn.ids, id)
+	conn.newest.Store(&id)
+	conn.learned = now
+	f.Changed()
+}
+
+// relearn has a flow of an earlier worker use the IDs that it had there, and learn further ones.
+func (p *State) relearn(f *relay.Flow, ids []quicid.ID) {
+	w, m := p.target.Load(), p.member.Load()
+	if len(ids) == 0 || m == nil || w.quic == nil || !w.quic.learn {
+		return
+	}
+	conn := &quicConn{known: &f.Listener().Value().(*Socket).learned}
+	for _, id := range ids {
+		if conn.known.Use(id, quicPlace{w.Route.Name, w.To.Name, m}, time.Now()) {
+			conn.ids = append(conn.ids, id)
+			conn.newest.Store(&id)
+		}
+	}
+	known := *p.clientTLS()
+	known.conn = conn
+	p.hello.Store(&known)
+	p.watch(f)
+}
+
+// forgetIDs is called when a flow has ended.
+func (p *State) forgetIDs() {
+	if conn := p.clientTLS().conn; conn != nil {
+		for _, id := range conn.ids {
+			conn.known.Done(id, time.Now())
+		}
+	}
+}
+
+// ConnectionID returns the connection ID of QUIC that the client of a flow uses; false: none is known.
+func (p *State) ConnectionID() (id quicid.ID, ok bool) {
+	if conn := p.clientTLS().conn; conn != nil {
+		if newest := conn.newest.Load(); newest != nil {
+			return *newest, true
+		}
+	}
+	return id, false
+}

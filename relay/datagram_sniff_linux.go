@@ -21,13 +21,12 @@ const (
 
 func (d *datagrams) startSniff(fl *Flow, most int, patience time.Duration) error {
 	f := d.of(fl)
-	switch f {
-	case d.watching:
+	if d.watching == f {
 		f.watched = true
 		return nil
-	default:
+	}
+	if d.admitting != f {
 		return stageError("StartSniff", "of a datagram flow that was admitted", admitOnly)
-	case d.admitting:
 	}
 	if !f.sniffed {
 		d.ageList(f).remove(f)

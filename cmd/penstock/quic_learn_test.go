@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
 )
 
 // Packets of QUIC as somebody sees them who has no keys.
@@ -169,5 +171,26 @@ groups:
 		if got := q.at(q.from("127.0.0.1"), quicShort(id)); got != "inside" {
 			t.Errorf("%q leads from inside to %s", id, got)
 		}
+	}
+
+	// All of it is seen.
+	status, err := d.admin.Status(d.ctx())
+	if want := (api.QUIC{IDs: 2, ServerID: 1, Learned: 1, Unknown: 2}); err != nil || status.QUIC == nil || *status.QUIC != want {
+		t.Errorf("%+v, %v; want %+v", status.QUIC, err, want)
+	}
+	all, err := d.admin.Flows(d.ctx(), api.Filter{}, api.Page{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	for _, f := range all.Flows {
+		detail, err := d.admin.Flow(d.ctx(), f.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[detail.QUICID+" "+detail.QUICCame]++
+	}
+	if want := fmt.Sprintf("map[ server-id:1  unknown:2 %x :1 %x learned:1]", "server01", "server01"); fmt.Sprint(seen) != want {
+		t.Errorf("%v, want %s", seen, want)
 	}
 }

@@ -306,6 +306,7 @@ var table = []rule{
 		"cmd/penstock/internal/convert/nginx":   "the same: those of nginx",
 		"cmd/penstock/internal/manual":          "the commands manual and completion",
 		"cmd/penstock/internal/firstbytes":      "explain: what a client sends first",
+		"cmd/penstock/internal/quicid":          "explain reads connection IDs",
 		"cmd/penstock/internal/route":           "explain asks for the route as the daemon does",
 		"cmd/penstock/internal/certs":           "explain: the names in a client's certificate",
 		"cmd/penstock/internal/upstream":        "explain looks names up as the daemon does",
@@ -411,7 +412,7 @@ var table = []rule{
 	{pkg: "cmd/penstock/internal/ja4", tests: edges{
 		"clienthello": "what it reads has a fingerprint",
 	}},
-	{pkg: "cmd/penstock/internal/quicid"},
+	{pkg: "cmd/penstock/internal/quicid", code: edges{"cmd/penstock/internal/spec": shared}},
 	{pkg: "cmd/penstock/internal/route", code: edges{
 		"cmd/penstock/internal/firstbytes": "conditions on what a client sends first",
 		"cmd/penstock/internal/lists":      "networks that are lists",
@@ -694,7 +695,7 @@ var edgesBetween = map[string][]string{
 	"cmd/penstock/internal/firstbytes": {"cmd/penstock/internal/starttls"},
 	"cmd/penstock/internal/route":      {"cmd/penstock/internal/firstbytes"},
 	"cmd/penstock/internal/liveflows":  {"cmd/penstock/internal/hooks", "cmd/penstock/internal/upstream"},
-	"cmd/penstock/internal/offline":    {"cmd/penstock/internal/cli", "cmd/penstock/internal/config", "cmd/penstock/internal/rules", "cmd/penstock/internal/cycle", "cmd/penstock/internal/sources", "cmd/penstock/internal/console", "cmd/penstock/internal/convert", "cmd/penstock/internal/convert/haproxy", "cmd/penstock/internal/convert/nginx", "cmd/penstock/internal/manual", "cmd/penstock/internal/firstbytes", "cmd/penstock/internal/route", "cmd/penstock/internal/certs", "cmd/penstock/internal/upstream", "cmd/penstock/internal/destination", "cmd/penstock/internal/etcd", "cmd/penstock/internal/remote", "cmd/penstock/internal/fleet"},
+	"cmd/penstock/internal/offline":    {"cmd/penstock/internal/cli", "cmd/penstock/internal/config", "cmd/penstock/internal/rules", "cmd/penstock/internal/cycle", "cmd/penstock/internal/sources", "cmd/penstock/internal/console", "cmd/penstock/internal/convert", "cmd/penstock/internal/convert/haproxy", "cmd/penstock/internal/convert/nginx", "cmd/penstock/internal/manual", "cmd/penstock/internal/firstbytes", "cmd/penstock/internal/quicid", "cmd/penstock/internal/route", "cmd/penstock/internal/certs", "cmd/penstock/internal/upstream", "cmd/penstock/internal/destination", "cmd/penstock/internal/etcd", "cmd/penstock/internal/remote", "cmd/penstock/internal/fleet"},
 	"cmd/penstock/internal/sources":    {"cmd/penstock/internal/saved", "cmd/penstock/internal/config", "cmd/penstock/internal/remote", "cmd/penstock/internal/etcd", "cmd/penstock/internal/fleet", "cmd/penstock/internal/xds"},
 	"cmd/penstock/internal/rules":      {"cmd/penstock/internal/account", "cmd/penstock/internal/certs", "cmd/penstock/internal/config", "cmd/penstock/internal/cycle"},
 	"cmd/penstock/internal/logs":       {"cmd/penstock/internal/console"},

@@ -21,9 +21,16 @@ type Entry struct {
 	Local        relay.Addr // the address that the client connected or wrote to; see Log.WantsLocal
 	SNI, ALPN    string     // of the ClientHello; the names of ALPN are separated by commas
 	JA4          string     // the fingerprint of the ClientHello; empty: nobody has asked for it, or there is none
+	QUIC         QUIC
 	Identity     Identity
 	Protocol     string // that its first bytes are of; empty: not looked at, or not known
 	StartTLS     string // how a client has begun that agrees on TLS first: request, direct, cancel, clear; empty: it does not
+}
+
+// QUIC is what is known of a flow's connection of QUIC; zero: nothing.
+type QUIC struct {
+	ID   string // the connection ID that the client used last, in hexadecimal digits
+	Came string // how a client was recognised that has moved: see docs/observing.md
 }
 
 // Identity is who a client is by its certificate, which was verified; zero: it has none.

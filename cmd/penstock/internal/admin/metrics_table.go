@@ -253,6 +253,22 @@ var metricSets = []anySet{
 		gauge("penstock_name_lookups_queued", "Names that wait to be looked up.", func(n *api.Names) float64 { return float64(n.Queued) }),
 		gauge("penstock_name_flows", "Flows that wait for the lookup of their name.", func(n *api.Names) float64 { return float64(n.Flows) }),
 	}},
+	&metricSet[count]{labels: []string{"by"}, each: func(s *state, yield func(*count, labelValues)) {
+		if q := s.QUIC; q != nil {
+			yield(&count{q.ServerID}, labelValues{"server-id"})
+			yield(&count{q.Learned}, labelValues{"learned"})
+			yield(&count{q.Unknown}, labelValues{"unknown"})
+		}
+	}, metrics: []metric[count]{
+		counter("penstock_quic_moved_flows_total", "Flows of QUIC clients whose connection had begun elsewhere, by how its member was found. unknown: it was not, and the group has chosen one. Missing where there were none.", (*count).value),
+	}},
+	&metricSet[api.QUIC]{each: func(s *state, yield func(*api.QUIC, labelValues)) {
+		if s.QUIC != nil {
+			yield(s.QUIC, labelValues{})
+		}
+	}, metrics: []metric[api.QUIC]{
+		gauge("penstock_quic_ids", "Connection IDs of QUIC that were learned, of open flows.", func(q *api.QUIC) float64 { return float64(q.IDs) }),
+	}},
 	&metricSet[api.PathCount]{labels: []string{"path", "why"}, each: func(s *state, yield func(*api.PathCount, labelValues)) {
 		for i := range s.Paths {
 			yield(&s.Paths[i], labelValues{s.Paths[i].Path, s.Paths[i].Why})

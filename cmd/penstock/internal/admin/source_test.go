@@ -54,6 +54,7 @@ func (s *synthetic) Status() api.Status {
 	st.Totals = s.numbers()
 	st.Loops = []api.Loop{{Flows: int64(s.flows), Busy: 1.5, LongestTurn: 0.002, Events: 30, Waits: 20, Wakeups: 10}, {}}
 	st.Resources = api.Resources{MaxFDs: 1 << 20, PipesOpen: 4, PipesLeased: 2, PipesMax: 256, PipesRefused: 1, DatagramsLost: 3, GSOFallbacks: 2, DatagramHeldBytes: 100, LogLinesDropped: 7, CPU: 12.5}
+	st.QUIC = &api.QUIC{IDs: 9, ServerID: 5, Learned: 4, Unknown: 3}
 	st.Names = &api.Names{Found: 40, NotFound: 3, Failed: 2, Hits: 900, Waits: 45, Limited: 1, Evicted: 1, Names: 12, Failures: 2, Lookups: 1, Queued: 1, Flows: 2}
 	st.Overload = api.Overload{Resources: []api.OverloadResource{{Name: "memory", Limit: 96 << 20, Use: 90 << 20, Pressure: 0.94, Source: "/sys/fs/cgroup/memory.max"}},
 		Actions: []api.OverloadAction{{Name: "no-new-streams", Resource: "memory", Threshold: 0.85, Active: true, Count: 12}}}

@@ -65,11 +65,15 @@ type Flows struct {
 // FlowDetail is one flow with the TCP state of its sockets.
 type FlowDetail struct {
 	Flow
-	ALPN  []string `json:"alpn,omitempty"`
-	JA4   string   `json:"ja4,omitempty"` // the fingerprint of the client's ClientHello
-	Loop  int      `json:"loop"`
-	Local Addr     `json:"local"` // the address that the client connected to
-	Peer  Addr     `json:"peer"`  // the other end of the client's socket: a proxy or the client itself
+	ALPN []string `json:"alpn,omitempty"`
+	JA4  string   `json:"ja4,omitempty"` // the fingerprint of the client's ClientHello
+	// QUICID is the connection ID of QUIC that the client used last, in hexadecimal digits, and QUICCame how it was recognised if it has
+	// moved: by server-id or learned; unknown: its connection had begun elsewhere.
+	QUICID   string `json:"quic_id,omitempty"`
+	QUICCame string `json:"quic_came,omitempty"`
+	Loop     int    `json:"loop"`
+	Local    Addr   `json:"local"` // the address that the client connected to
+	Peer     Addr   `json:"peer"`  // the other end of the client's socket: a proxy or the client itself
 	// UpstreamLocal is the relay's address of the connection to the upstream; absent for Unix sockets, and if there is none.
 	UpstreamLocal Addr     `json:"upstream_local,omitzero"`
 	Attempts      int      `json:"attempts"`

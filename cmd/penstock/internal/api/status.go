@@ -34,6 +34,7 @@ type Sample struct {
 	Resources Resources         `json:"resources"`
 	Overload  Overload          `json:"overload"`
 	Names     *Names            `json:"names,omitempty"` // absent without groups with a destination
+	QUIC      *QUIC             `json:"quic,omitempty"`  // absent where no connections of QUIC are recognised
 	Paths     []PathCount       `json:"paths"`
 	Listeners []ListenerSummary `json:"listeners"`
 	Groups    []GroupSummary    `json:"groups"`

@@ -138,6 +138,8 @@ func (d *daemon) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
 				out.Identity = &api.Identity{Subject: id.Subject, Names: id.Names(), Serial: id.Serial}
 			}
 		}
+		q := p.QUIC()
+		out.QUICID, out.QUICCame = q.ID, q.Came
 		if w := p.Target(); w != nil {
 			out.IdleLimit, out.LifeLimit, out.RateLimit = max(0, w.Timeouts.Idle).Seconds(), w.TimeoutsOf(f.ID).Life.Seconds(), w.Route.Bandwidth
 		}

@@ -65,6 +65,7 @@ func (d *snapshot) Status() api.Status {
 		TLSFlows:          d.hooks.TLS.Now(),
 	}
 	s.Names = d.names()
+	s.QUIC = d.quic()
 	s.Overload = d.overload(&stats)
 	s.Paths = paths(points)
 	s.Keeper = d.keeping.Status(&stats)
@@ -83,6 +84,15 @@ func (d *daemon) names() *api.Names {
 		Found: n.Found, NotFound: n.NotFound, Failed: n.Failed, Hits: n.Hits, Waits: n.Waits, Limited: n.Limited, Evicted: n.Evicted,
 		Names: n.Names, Failures: n.Failures, Lookups: n.Lookups, Queued: n.Queued, Flows: n.Flows,
 	}
+}
+
+// quic returns what is known of clients of QUIC that have moved; nil: there were none, and no IDs are known.
+func (d *daemon) quic() *api.QUIC {
+	q := api.QUIC{IDs: d.hooks.QUICIDs()}
+	if q.ServerID, q.Learned, q.Unknown = d.hooks.QUICCounts.Load(); q == (api.QUIC{}) {
+		return nil
+	}
+	return &q
 }
 
 // drops returns the numbers of dropped datagrams that are not 0.

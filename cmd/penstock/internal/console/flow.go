@@ -55,6 +55,7 @@ func printFlow(w io.Writer, f *api.FlowDetail, width int) {
 		{"protocol", f.Protocol},
 		{"server name", strings.TrimSpace(names)},
 		{"JA4", f.JA4},
+		{"QUIC", quicLine(f)},
 		{"client's TLS", tlsLine(f.ClientTLS)},
 		{"certificate", identityLine(f.Identity)},
 		{"upstream", upstream},
@@ -178,4 +179,20 @@ func tcpTable(client, upstream *api.TCPInfo) *table {
 	row("receive window", func(i *api.TCPInfo) string { return volume(float64(i.RecvSpace)) })
 	row("congestion control", func(i *api.TCPInfo) string { return dash(i.Congestion) })
 	return t
+}
+
+// quicLine says what is known of a flow's connection of QUIC.
+func quicLine(f *api.FlowDetail) string {
+	came := map[string]string{
+		"server-id": "the client has moved, and its ID names the server",
+		"learned":   "the client has moved, and its ID is known",
+		"unknown":   "the client has moved, and nobody knows its ID",
+	}[f.QUICCame]
+	if f.QUICID == "" {
+		return came
+	}
+	if came != "" {
+		came = "; " + came
+	}
+	return "connection ID " + f.QUICID + came
 }

@@ -200,7 +200,7 @@ func (h *Hooks) reenter(f *relay.Flow, p *State, e *encodedFlow) error {
 		s.Continue()
 		p.series.Store(s)
 	}
-	p.relearn(f, e.ids)
+	h.relearn(f, p, e.ids)
 	f.SetValue(p)
 	h.decoded.Add(1)
 	return nil

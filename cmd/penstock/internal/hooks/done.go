@@ -18,7 +18,6 @@ func (h *Hooks) done(r *relay.Record) {
 	if t := p.hello.Load(); t != nil {
 		t.admitted.Release()
 	}
-	p.forgetIDs()
 	h.TLS.end(p, r.Cause)
 	n := p.Names()
 	e := account.Entry{
@@ -54,6 +53,8 @@ func (h *Hooks) done(r *relay.Record) {
 		e.Reason = spec.ReasonKilled
 	}
 	h.leave(p, &e)
+	e.QUIC = p.QUIC()
+	h.forgetIDs(p)
 	if h := p.hello.Load(); h != nil {
 		e.SNI, e.ALPN, e.JA4 = h.ServerName, strings.Join(h.SupportedProtos, ","), h.ja4
 		if id := h.identity; id != nil {

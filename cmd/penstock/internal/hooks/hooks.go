@@ -23,10 +23,11 @@ import (
 // Hooks is what the functions that the engine calls need of the daemon. It is made once, before the first listener.
 type Hooks struct {
 	Accounting *Accounting
-	Clients    *certs.Clients        // TLS towards members
-	Groups     *upstream.Set         // those of flows of earlier workers, also if the configuration has them no longer
-	TLS        *TLSFlows             // counts the flows that end with this worker
-	Names      *destination.Cache    // of groups with a destination
+	Clients    *certs.Clients     // TLS towards members
+	Groups     *upstream.Set      // those of flows of earlier workers, also if the configuration has them no longer
+	TLS        *TLSFlows          // counts the flows that end with this worker
+	Names      *destination.Cache // of groups with a destination
+	QUICCounts QUICCounts
 	Sandbox    *sandboxneeds.Current // by which errors of connecting are explained; nil: none
 	// Cycles are the members that lead back to their listener; nil: there are none.
 	Cycles atomic.Pointer[map[cycle.Hop][]string]
@@ -36,6 +37,7 @@ type Hooks struct {
 	Watchers Watchers
 
 	decoded atomic.Int64
+	quicIDs atomic.Int64 // that flows use
 }
 
 // Reentered returns how many flows of earlier workers were decoded.

@@ -16,7 +16,7 @@ func (h *Hooks) quic(f *relay.Flow, p *State, b []byte, last bool) (take int, ne
 		return 0, h.awaitName(f, p, n, last)
 	}
 	if p.target.Load() != nil {
-		if p.learn(f, b) {
+		if h.learn(f, p, b) {
 			return 0, relay.SniffMore
 		}
 		return 0, relay.SniffDone

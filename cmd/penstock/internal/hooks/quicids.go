@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/quicid"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
@@ -36,24 +37,11 @@ func newQUICIDs(g *spec.Group, l *spec.Listener) *quicIDs {
 		}
 		return &quicIDs{learn: true} // its clients say in QUIC where they want to go
 	}
-	ids := &quicIDs{learn: q.Learn, layouts: Layouts(q)}
+	ids := &quicIDs{learn: q.Learn, layouts: quicid.Layouts(q)}
 	if !ids.learn && len(ids.layouts) == 0 {
 		return nil
 	}
 	return ids
-}
-
-// Layouts returns the layouts of a group's connection IDs.
-func Layouts(q *spec.QUIC) (all []*quicid.Layout) {
-	if q.Cloud {
-		return []*quicid.Layout{quicid.Cloud}
-	}
-	for _, c := range q.IDs {
-		if l, err := quicid.New(c.Config, c.ServerID, c.Nonce, []byte(c.Key)); err == nil { // config has said so if not
-			all = append(all, l)
-		}
-	}
-	return all
 }
 
 // server returns the member of a group whose ID is in a connection ID, with which id begins; nil: there is none.
@@ -98,14 +86,27 @@ func (p quicPlace) is(w *Target) bool { return w.Route.Name == p.route && w.To.N
 
 // quicConn is what is known of a client's connection.
 type quicConn struct {
-	first    quicid.ID                 // what the first datagram of the flow is addressed to
-	routable bool                      // the client was recognised by the ID of its server
-	learned  time.Time                 // when the newest of ids was learned
-	member   *upstream.Member          // that has the connection; nil: nobody, or the flow has been there
-	newest   atomic.Pointer[quicid.ID] // of ids; nil: none
-	ids      []quicid.ID               // that the flow has in its listener's table, the newest one last
-	known    *quicid.Table[quicPlace]
+	first   quicid.ID                 // what the first datagram of the flow is addressed to
+	came    quicCame                  // with which the flow began
+	learned time.Time                 // when the newest of ids was learned
+	member  *upstream.Member          // that has the connection; nil: nobody, or the flow has been there
+	newest  atomic.Pointer[quicid.ID] // of ids; nil: none
+	ids     []quicid.ID               // that the flow has in its listener's table, the newest one last
+	known   *quicid.Table[quicPlace]
 }
+
+// quicCame is how the first datagram of a flow was recognised.
+type quicCame uint8
+
+const (
+	cameNew      quicCame = iota // its connection begins
+	cameByServer                 // its ID has that of the server
+	cameLearned                  // its ID is known
+	cameUnknown                  // its connection has begun before, and nobody knows where
+	numQUICCame
+)
+
+var quicCameNames = [numQUICCame]string{cameByServer: "server-id", cameLearned: "learned", cameUnknown: "unknown"}
 
 // maxFlowIDs bounds how many IDs of a flow are kept: a client takes another one now and then, and may go back to the one before.
 const maxFlowIDs = 3
@@ -129,26 +130,32 @@ func (h *Hooks) recognise(f *relay.Flow, p *State, b []byte) bool {
 	from := clientAddr(f)
 	for _, t := range p.plan.quic {
 		if m := t.quic.server(t.group, head.DestID); m != nil && p.plan.routes.TakesFrom(t.route, from) {
-			conn.member, conn.routable = m, true
+			conn.member, conn.came = m, cameByServer
 			p.hello.Store(&clientTLS{conn: conn})
+			h.QUICCounts.add(conn.came)
 			return h.lead(f, p, t.Target)
 		}
 	}
 	to, id, ok := conn.known.Find(head.DestID, head.Kind != quichello.Short, time.Now())
-	if !ok || to.member.Removed() {
-		return false
-	}
 	for _, t := range p.plan.quic {
+		if !ok || to.member.Removed() {
+			break
+		}
 		if to.is(t.Target) && to.member.Group() == t.group && p.plan.routes.TakesFrom(t.route, from) {
-			conn.member = to.member
+			conn.member, conn.came = to.member, cameLearned
 			p.hello.Store(&clientTLS{conn: conn})
 			if conn.known.Use(id, to, time.Now()) {
 				conn.ids = append(conn.ids, id)
+				h.quicIDs.Add(1)
 				conn.newest.Store(&id)
 			}
+			h.QUICCounts.add(conn.came)
 			return h.lead(f, p, t.Target)
 		}
 	}
+	conn.came = cameUnknown
+	p.hello.Store(&clientTLS{conn: conn})
+	h.QUICCounts.add(conn.came)
 	return false
 }
 
@@ -175,14 +182,15 @@ func (p *State) returned(w *Target, c upstream.Client) (*upstream.Member, spec.R
 }
 
 // watch has the hook see what a client sends later, if its connection IDs are to be learned. It is called before the flow has a member.
+// A flow whose connection began nobody knows where teaches nothing: it may well be at the wrong member.
 func (p *State) watch(f *relay.Flow) {
-	if w, conn := p.target.Load(), p.clientTLS().conn; conn != nil && !conn.routable && w != nil && w.quic != nil && w.quic.learn {
+	if w, conn := p.target.Load(), p.clientTLS().conn; conn != nil && conn.came != cameByServer && conn.came != cameUnknown && w != nil && w.quic != nil && w.quic.learn {
 		f.StartSniff(1, 0)
 	}
 }
 
 // learn sees one of the datagrams that a client sends once its flow has a member, and reports whether it need see more.
-func (p *State) learn(f *relay.Flow, b []byte) bool {
+func (h *Hooks) learn(f *relay.Flow, p *State, b []byte) bool {
 	conn, w, m := p.clientTLS().conn, p.target.Load(), p.member.Load()
 	if m == nil || conn == nil || w == nil || w.quic == nil {
 		return false
@@ -216,12 +224,12 @@ func (p *State) learn(f *relay.Flow, b []byte) bool {
 	case w.quic.server(w.group, id) == m:
 		return false // all of them say so
 	}
-	p.use(f, conn, w, m, next)
+	h.use(f, p, conn, w, m, next)
 	return true
 }
 
 // use notes that a flow uses an ID.
-func (p *State) use(f *relay.Flow, conn *quicConn, w *Target, m *upstream.Member, id quicid.ID) {
+func (h *Hooks) use(f *relay.Flow, p *State, conn *quicConn, w *Target, m *upstream.Member, id quicid.ID) {
 	now := time.Now()
 	for i := range conn.ids {
 		if conn.ids[i] == id {
@@ -235,16 +243,18 @@ func (p *State) use(f *relay.Flow, conn *quicConn, w *Target, m *upstream.Member
 	}
 	if full {
 		conn.known.Done(conn.ids[0], now)
+		h.quicIDs.Add(-1)
 		conn.ids = append(conn.ids[:0], conn.ids[1:]...)
 	}
 	conn.ids = append(conn.ids, id)
+	h.quicIDs.Add(1)
 	conn.newest.Store(&id)
 	conn.learned = now
 	f.Changed()
 }
 
 // relearn has a flow of an earlier worker use the IDs that it had there, and learn further ones.
-func (p *State) relearn(f *relay.Flow, ids []quicid.ID) {
+func (h *Hooks) relearn(f *relay.Flow, p *State, ids []quicid.ID) {
 	w, m := p.target.Load(), p.member.Load()
 	if len(ids) == 0 || m == nil || w.quic == nil || !w.quic.learn {
 		return
@@ -253,6 +263,7 @@ func (p *State) relearn(f *relay.Flow, ids []quicid.ID) {
 	for _, id := range ids {
 		if conn.known.Use(id, quicPlace{w.Route.Name, w.To.Name, m}, time.Now()) {
 			conn.ids = append(conn.ids, id)
+			h.quicIDs.Add(1)
 			conn.newest.Store(&id)
 		}
 	}
@@ -263,20 +274,55 @@ func (p *State) relearn(f *relay.Flow, ids []quicid.ID) {
 }
 
 // forgetIDs is called when a flow has ended.
-func (p *State) forgetIDs() {
+func (h *Hooks) forgetIDs(p *State) {
 	if conn := p.clientTLS().conn; conn != nil {
 		for _, id := range conn.ids {
 			conn.known.Done(id, time.Now())
+			h.quicIDs.Add(-1)
 		}
 	}
 }
 
-// ConnectionID returns the connection ID of QUIC that the client of a flow uses; false: none is known.
-func (p *State) ConnectionID() (id quicid.ID, ok bool) {
+// QUIC returns what is known of the connection of a flow.
+func (p *State) QUIC() (q account.QUIC) {
 	if conn := p.clientTLS().conn; conn != nil {
 		if newest := conn.newest.Load(); newest != nil {
-			return *newest, true
+			q.ID = newest.String()
+		}
+		q.Came = quicCameNames[conn.came]
+	}
+	return q
+}
+
+// QUICCounts counts flows that begin in the middle of a connection of QUIC, by how they were recognised. The zero value counts nothing.
+type QUICCounts [numQUICCame]*atomic.Int64
+
+// NewQUICCounts returns counters that are where word says.
+func NewQUICCounts(word func(name string) *atomic.Int64) (c QUICCounts) {
+	for i, name := range quicCameNames {
+		if name != "" {
+			c[i] = word("quic." + name)
 		}
 	}
-	return id, false
+	return c
 }
+
+func (c *QUICCounts) add(came quicCame) {
+	if c[came] != nil {
+		c[came].Add(1)
+	}
+}
+
+// Load returns the numbers, by how flows were recognised.
+func (c *QUICCounts) Load() (byServer, learned, unknown int64) {
+	load := func(came quicCame) int64 {
+		if c[came] == nil {
+			return 0
+		}
+		return c[came].Load()
+	}
+	return load(cameByServer), load(cameLearned), load(cameUnknown)
+}
+
+// QUICIDs returns how many connection IDs open flows use that were learned.
+func (h *Hooks) QUICIDs() int64 { return h.quicIDs.Load() }

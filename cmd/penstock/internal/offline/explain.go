@@ -39,6 +39,7 @@ type Explain struct {
 	Prefix   string        `placeholder:"BYTES" help:"Its first bytes, from which the protocol and the host follow: a string, or hex: and digits."`
 	Silence  time.Duration `placeholder:"TIME" help:"How long it has sent nothing."`
 	Names    []string      `name:"client-name" sep:"none" placeholder:"NAME" help:"A name in the client's certificate: a URI, a DNS name, an address of mail or a common name. May be given several times."`
+	CID      string        `name:"cid" placeholder:"HEX" help:"The connection ID to which a client of QUIC that has moved sends its first datagram, in hexadecimal digits."`
 	Lookup   bool          `help:"Look up the names of members in DNS."`
 	JSON     bool          `name:"json" help:"Print JSON."`
 }
@@ -91,7 +92,12 @@ func (c *Explain) Run(call Call) int {
 			fmt.Fprintf(stderr, "penstock: list %s: not read: only the running daemon knows what it has\n", l.Name)
 		}
 	}
-	e, err := explain(cfg, c.Listener, c.Port, lookup, m, all)
+	id, err := hex.DecodeString(strings.TrimPrefix(c.CID, "0x"))
+	if err != nil {
+		fmt.Fprintf(stderr, "penstock: --cid: %s does not consist of pairs of hexadecimal digits\n", c.CID)
+		return cli.ExitUsage
+	}
+	e, err := explain(cfg, c.Listener, c.Port, lookup, m, all, id)
 	if err != nil {
 		fmt.Fprintln(stderr, "penstock:", err)
 		return cli.ExitUsage
@@ -128,8 +134,9 @@ func (c *Explain) firstBytes() (*firstbytes.Seen, error) {
 	return firstbytes.Given(protocol, strings.ToLower(strings.TrimSuffix(c.Host, ".")), prefix, c.Silence), nil
 }
 
-// explain explains what becomes of a client at a port of a listener; 0 is any of its ports.
-func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, m route.Meta, all *lists.Table) (*explanation, error) {
+// explain explains what becomes of a client at a port of a listener; 0 is any of its ports. id is the connection ID of QUIC that
+// it goes on with; empty: none.
+func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, m route.Meta, all *lists.Table, id []byte) (*explanation, error) {
 	var names []string
 	var l *spec.Listener
 	for _, x := range cfg.Listeners {
@@ -160,6 +167,9 @@ func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, 
 		return e, nil
 	}
 	routes := route.New(l, e.lists)
+	if len(id) > 0 && e.addConnectionID(cfg, l, routes, m, id) {
+		return e, nil
+	}
 	if e.addTLS(l, routes, &m); e.Refused != "" {
 		return e, nil
 	}

@@ -51,7 +51,7 @@ func TestExplain(t *testing.T) {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(&got, "$ %s: %s from %s, %q %q\n", c.file, c.listener, c.from, c.sni, c.alpn)
-		e, err := explain(cfg, c.listener, 0, func(spec.Endpoint, string, *spec.Destination) string { return "" }, route.Meta{Client: netip.MustParseAddr(c.from), SNI: c.sni, ALPN: c.alpn}, nil)
+		e, err := explain(cfg, c.listener, 0, func(spec.Endpoint, string, *spec.Destination) string { return "" }, route.Meta{Client: netip.MustParseAddr(c.from), SNI: c.sni, ALPN: c.alpn}, nil, nil)
 		if err != nil {
 			fmt.Fprintln(&got, err)
 			continue
@@ -108,7 +108,7 @@ listeners:
 		{listener: "ends", from: "192.0.2.1", protocol: "rdp", refused: "client-tls: the client speaks rdp, and TLS ends at the listener"},
 	} {
 		m := route.Meta{Client: netip.MustParseAddr(c.from), First: firstbytes.Given(c.protocol, "", nil, c.silent)}
-		e, err := explain(cfg, c.listener, 0, func(spec.Endpoint, string, *spec.Destination) string { return "" }, m, nil)
+		e, err := explain(cfg, c.listener, 0, func(spec.Endpoint, string, *spec.Destination) string { return "" }, m, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +154,7 @@ func TestExplainPort(t *testing.T) {
 		{"one", 81, "--port: the listener one does not have port 81; allowed: a port of tcp://:80"},
 		{"u", 1, "--port: the listener u does not have port 1; allowed: none, as it has no ports"},
 	} {
-		e, err := explain(cfg, c.listener, c.port, func(spec.Endpoint, string, *spec.Destination) string { return "" }, route.Meta{}, nil)
+		e, err := explain(cfg, c.listener, c.port, func(spec.Endpoint, string, *spec.Destination) string { return "" }, route.Meta{}, nil, nil)
 		got := ""
 		if err != nil {
 			got = err.Error()
@@ -236,7 +236,7 @@ groups:
 		if c.name != "" {
 			m.Names = certs.IdentityNamed(c.name).Matches
 		}
-		e, err := explain(cfg, c.listener, 0, func(spec.Endpoint, string, *spec.Destination) string { return "" }, m, nil)
+		e, err := explain(cfg, c.listener, 0, func(spec.Endpoint, string, *spec.Destination) string { return "" }, m, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,8 @@ import (
 	"crypto/cipher"
 	"fmt"
 	"sync"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
 // The bounds of a layout, in bytes. draft-ietf-quic-load-balancers-21, 5.2 and 5.3.
@@ -53,6 +55,27 @@ func New(config, server, nonce int, key []byte) (*Layout, error) {
 		l.block, _ = aes.NewCipher(key)
 	}
 	return l, nil
+}
+
+// Layouts returns the layouts of a group's connection IDs.
+func Layouts(q *spec.QUIC) (all []*Layout) {
+	if q.Cloud {
+		return []*Layout{Cloud}
+	}
+	for _, c := range q.IDs {
+		if l, err := New(c.Config, c.ServerID, c.Nonce, []byte(c.Key)); err == nil { // check has said so if not
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// String describes the layout for people, without its key.
+func (l *Layout) String() string {
+	if l.config < 0 {
+		return "cloud"
+	}
+	return fmt.Sprintf("configuration %d", l.config)
 }
 
 // ServerLen returns the length of server IDs, in bytes.

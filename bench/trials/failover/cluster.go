@@ -158,16 +158,6 @@ func (c *cluster) waitPromoted(old *member) (time.Time, error) {
 	return time.Now(), err
 }
 
-// another returns a member besides one.
-func (c *cluster) another(than *member) *member {
-	for _, m := range c.members {
-		if m != than {
-			return m
-		}
-	}
-	return nil
-}
-
 // servers returns the lines of HAProxy for the members. suffix: what follows the address of each.
 func (c *cluster) servers(suffix func(i int, m *member) string) string {
 	var b strings.Builder

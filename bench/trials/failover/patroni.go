@@ -104,8 +104,11 @@ func (p *patroni) template(c *cluster) string {
 func (p *patroni) connect(c conn) db { return &sql{&postgres{c}, "SHOW port"} }
 
 // promoted asks Patroni, as the relays' checks do.
-func (p *patroni) promoted(c *cluster, m, _ *member) bool {
-	r, err := c.http.Get("http://127.0.0.1:" + m.more + "/primary")
+func (p *patroni) promoted(c *cluster, m, _ *member) bool { return p.is(c, m, "primary") }
+
+// is asks Patroni whether a member is something.
+func (p *patroni) is(c *cluster, m *member, what string) bool {
+	r, err := c.http.Get("http://127.0.0.1:" + m.more + "/" + what)
 	if err != nil {
 		return false
 	}
@@ -113,11 +116,14 @@ func (p *patroni) promoted(c *cluster, m, _ *member) bool {
 	return r.StatusCode == http.StatusOK
 }
 
-// primary returns the member from which both others replicate.
+// primary returns the member from which both others replicate; with -synchronous, Patroni has chosen one of these to follow it.
 func (p *patroni) primary(c *cluster) (*member, error) {
 	primary, err := c.only(func(m *member) bool { return p.promoted(c, m, nil) })
 	if err != nil {
 		return nil, err
+	}
+	if _, err := c.only(func(m *member) bool { return p.is(c, m, "synchronous") }); p.synchronous && err != nil {
+		return nil, fmt.Errorf("nobody may follow: %w", err)
 	}
 	n, err := c.ask(primary, "SELECT application_name FROM pg_stat_replication WHERE state = 'streaming'")
 	if err == nil && len(n) != len(c.members)-1 {
@@ -127,7 +133,7 @@ func (p *patroni) primary(c *cluster) (*member, error) {
 }
 
 func (p *patroni) switchover(c *cluster, old *member) error {
-	body, _ := json.Marshal(map[string]string{"leader": old.name, "candidate": c.another(old).name}) // strings
+	body, _ := json.Marshal(map[string]string{"leader": old.name}) // of strings; it chooses: with -synchronous, only one standby may follow
 	slow := http.Client{Timeout: patience}
 	defer slow.CloseIdleConnections()
 	r, err := slow.Post("http://127.0.0.1:"+old.more+"/switchover", "application/json", bytes.NewReader(body))

@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/admin"
@@ -25,8 +25,8 @@ import (
 // bans are the networks that operators have banned: in memory for the next worker, and in the folder of --state for the next start.
 type bans struct {
 	lists.Bans
-	mu   sync.Mutex // serializes writing
-	file string     // empty: none
+	file    string      // empty: none
+	unsaved atomic.Bool // the file has not the last change
 }
 
 // maxBansFile bounds the file.
@@ -39,6 +39,7 @@ func (b *bans) restore(state string, first bool, before []lists.Ban) error {
 	}
 	now := time.Now()
 	if !first || b.file == "" {
+		b.unsaved.Store(true) // the worker before may have died before it had written them
 		_, err := b.Change(now, before, nil)
 		return err
 	}
@@ -67,13 +68,11 @@ func parseBans(text []byte) (list []lists.Ban, err error) {
 	return list, json.Unmarshal(text, &list)
 }
 
-// save writes the file.
+// save writes the file if a ban has changed. One goroutine calls it.
 func (b *bans) save() error {
-	if b.file == "" {
+	if !b.unsaved.Swap(false) || b.file == "" {
 		return nil
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	text, err := json.Marshal(b.All(time.Now()))
 	if err != nil {
 		return err
@@ -168,9 +167,14 @@ func (d *daemon) inFleet(ctx context.Context, do func(context.Context, *etcd.Cli
 	return true, do(ctx, c, key)
 }
 
-// bansChanged saves the bans.
+// bansChanged saves the bans. A ban that was answered is known to the next worker. The file, which is for the next start, is written by
+// keepBans: waiting for the disk for each ban, a thousand of them in a row would take minutes.
 func (d *daemon) bansChanged() {
-	d.saveState(savedSources) // a ban that was answered is known to the next worker
+	d.bans.unsaved.Store(true)
+	d.saveState(savedSources)
+}
+
+func (d *daemon) writeBans() {
 	if err := d.bans.save(); err != nil {
 		d.log.Warn("the bans would not be there after a stop", "error", err)
 	}
@@ -206,8 +210,9 @@ func (d *daemon) followBans(ctx context.Context, c *etcd.Client, key string) {
 	})
 }
 
-// forgetBans forgets bans that are over, until the daemon closes.
-func (d *daemon) forgetBans() {
+// keepBans forgets bans that are over, and writes those that have changed, each second until the daemon closes, and then once more.
+func (d *daemon) keepBans() {
+	defer d.writeBans()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -218,6 +223,7 @@ func (d *daemon) forgetBans() {
 			if changed, _ := d.bans.Change(now, nil, nil); changed {
 				d.bansChanged()
 			}
+			d.writeBans()
 		}
 	}
 }

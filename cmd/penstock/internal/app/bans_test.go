@@ -24,6 +24,13 @@ func TestBansOnDisk(t *testing.T) {
 	if err := a.save(); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := os.Stat(dir + "/bans.json"); !os.IsNotExist(err) {
+		t.Errorf("written although nobody has said that something has changed: %v", err)
+	}
+	a.unsaved.Store(true)
+	if err := a.save(); err != nil {
+		t.Fatal(err)
+	}
 	var b bans
 	if err := b.restore(dir, true, nil); err != nil || !b.Contains(one.Addr()) || !b.Contains(two.Addr()) {
 		t.Errorf("%v, %v", b.All(now), err)
@@ -37,8 +44,15 @@ func TestBansOnDisk(t *testing.T) {
 	}
 	os.WriteFile(dir+"/bans.json", []byte(`[{"network":`), 0o600)
 	var d bans
-	if err := d.restore(dir, true, nil); err == nil || d.save() != nil {
-		t.Error("a damaged file is no error, or is not replaced")
+	if err := d.restore(dir, true, nil); err == nil {
+		t.Error("a damaged file is no error")
+	}
+	d.unsaved.Store(true)
+	if text, err := os.ReadFile(dir + "/bans.json"); d.save() != nil || err != nil || len(text) != 12 {
+		t.Errorf("%q, %v", text, err)
+	}
+	if err := d.restore(dir, true, nil); err != nil {
+		t.Errorf("a damaged file is not replaced: %v", err)
 	}
 }
 

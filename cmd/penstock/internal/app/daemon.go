@@ -190,7 +190,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.listsChanged = make(chan struct{}, 1)
 	d.background.Go(d.lookAtLists)
 	d.background.Go(d.exportMetrics)
-	d.background.Go(d.forgetBans)
+	d.background.Go(d.keepBans)
 	d.background.Go(func() { answers.Follow(d.set, d.background.closing) })
 	return d, nil
 }

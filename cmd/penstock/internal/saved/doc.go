@@ -29,7 +29,7 @@
 //
 //	config-*.yaml  sources, goodFile.write  when a version runs that      a checksum; comments before the text,   8 MiB, and the one before
 //	                                        is no trial                   of which unknown ones are left out
-//	bans.json      app, bans.save           when a ban has changed        JSON; fields that are not known are     lists.MaxBans
+//	bans.json      app, bans.save           each second that has changed  JSON; fields that are not known are     lists.MaxBans
 //	                                                                      left out; the keeper's state has them
 //	                                                                      for the next worker
 //	list-*.txt     app, saveList            when a list that is not a     a checksum, and the first line; where   lists.MaxNetworks

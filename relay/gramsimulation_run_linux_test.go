@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -415,6 +416,7 @@ func TestSimulateDatagrams(t *testing.T) {
 func simulateGramSeeds(t *testing.T, first uint64, n int) {
 	var done, flows, deaths, upgrades, delivered, restored atomic.Int64
 	var failed atomic.Bool
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(simMemory))
 	var seenLock sync.Mutex
 	var seen gramSeen
 	seen.init()

@@ -12,6 +12,10 @@ import (
 // simScratch is memory into which peers read.
 var simScratch = sync.Pool{New: func() any { return new([simPeriod]byte) }}
 
+// simMemory is how much memory a test may have before the collector runs more often. What is in the pools of an engine that has ended is garbage
+// only when the collector has run twice since, and the heap may double meanwhile: without a limit it doubles again and again.
+const simMemory = 1 << 30
+
 // newEmptySimulation returns one of a world in which there is nothing. Its memory is lent until giveBack.
 func newEmptySimulation() *simulation {
 	s := &simulation{world: simkernel.New(), scratch: simScratch.Get().(*[simPeriod]byte)}

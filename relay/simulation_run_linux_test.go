@@ -494,6 +494,7 @@ func simulateSeeds(t *testing.T, first uint64, n int) {
 	var done, flows, deaths, upgrades, spliced, restored atomic.Int64
 	var failed atomic.Bool
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // each schedule makes engines, and leaves them
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(simMemory))
 	var seenLock sync.Mutex
 	var seen simSeen
 	seen.init()

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/lists"
@@ -14,68 +13,27 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// savedLists keep the last good content of lists that are not files in the folder of --state: a start at which a list cannot be loaded
-// begins with it.
+// savedLists is where the last good content of lists that are not files is, in the folder of --state: a start at which a list cannot be
+// loaded begins with it.
 type savedLists struct {
 	folder string // empty: none
-	mu     sync.Mutex
-	last   map[string]savedList
 }
-
-// savedList is what was written last.
-type savedList struct {
-	set    *lists.Set
-	at     time.Time
-	failed bool // it could not be written, which was said
-}
-
-// How often a list is written: one that changes all the time, and one that does not, whose file tells when it was loaded last.
-const (
-	saveChangedEvery = time.Minute
-	saveSameEvery    = time.Hour
-)
 
 // maxSavedList bounds the file of a list: each network has less than 60 bytes.
 const maxSavedList = 60*lists.MaxNetworks + 1<<16
 
 func (s *savedLists) path(name string) string { return filepath.Join(s.folder, "list-"+name+".txt") }
 
-// due notes that a list is written now, and returns its networks and when they were loaded; nil: it is not to be written.
-func (s *savedLists) due(l *lists.List, now time.Time, final bool) (*lists.Set, time.Time) {
-	at, set := l.Status(), l.Set()
-	if s.folder == "" || l.Spec.File != "" || at.Loaded.IsZero() || at.Saved {
-		return nil, now
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	was := s.last[l.Spec.Name]
-	age := now.Sub(was.at)
-	if was.set != nil && age < saveSameEvery && (was.set == set || !final && age < saveChangedEvery || was.set.Equal(set)) {
-		return nil, now
-	}
-	if s.last == nil {
-		s.last = map[string]savedList{}
-	}
-	s.last[l.Spec.Name] = savedList{set, now, was.failed}
-	return set, at.Loaded
-}
-
 // saveList writes a list if it has changed.
 func (d *daemon) saveList(l *lists.List, final bool) {
 	s := &d.savedLists
-	set, loaded := s.due(l, time.Now(), final)
-	if set == nil {
+	if s.folder == "" || l.Spec.File != "" {
 		return
 	}
-	err := saved.WriteFile(s.path(l.Spec.Name), "", l.Saved(set, loaded))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	was := s.last[l.Spec.Name]
-	if err != nil && !was.failed {
+	err := l.Save(time.Now(), final, func(text []byte) error { return saved.WriteFile(s.path(l.Spec.Name), "", text) })
+	if err != nil {
 		d.log.Warn("the list cannot be written for the next start", "list", l.Spec.Name, "error", d.sandboxed.Explain(err))
 	}
-	was.failed = err != nil
-	s.last[l.Spec.Name] = was
 }
 
 // restoreList begins with what was saved of a list that is not a file.

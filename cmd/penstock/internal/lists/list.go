@@ -26,6 +26,9 @@ type List struct {
 
 	mu     sync.Mutex // held for moments
 	status Status     // written with both locks held
+
+	saving   sync.Mutex // held while it is saved
+	lastSave lastSave
 }
 
 // Status is how a list is.

@@ -33,7 +33,7 @@ func (s *Set) All() iter.Seq[Entry] {
 }
 
 // Equal reports whether two sets have the same networks, of the same lines.
-func (s *Set) Equal(o *Set) bool { return s.v4.equal(&o.v4) && s.v6.equal(&o.v6) }
+func (s *Set) Equal(o *Set) bool { return s == o || s.v4.equal(&o.v4) && s.v6.equal(&o.v6) }
 
 func (f *family[A]) equal(o *family[A]) bool {
 	return slices.Equal(f.addr, o.addr) && slices.Equal(f.bits, o.bits) && slices.Equal(f.line, o.line)
@@ -42,6 +42,44 @@ func (f *family[A]) equal(o *family[A]) bool {
 // origin says where a list is from. What was saved of another place is not taken for it.
 func (l *List) origin() string {
 	return strings.Join([]string{l.Spec.URL, l.Spec.Etcd, l.Spec.CrowdSec, strings.Join(l.Spec.Registry.ServerList(), " ")}, " ")
+}
+
+// How often a list is saved: one that changes all the time, and one that does not, whose text tells when it was loaded last.
+const (
+	saveChangedEvery = time.Minute
+	saveSameEvery    = time.Hour
+)
+
+// lastSave is what was saved of a list last, or was to be.
+type lastSave struct {
+	set *Set // nil: nothing yet
+	at  time.Time
+	err error
+}
+
+// Save calls write with a text of the list, for a start at which it cannot be loaded, if it was loaded and has changed since it was saved.
+// What could not be written is written later. final says that there is no later time. Save returns an error of write, unless the attempt
+// before has failed, too.
+func (l *List) Save(now time.Time, final bool, write func(text []byte) error) error {
+	l.saving.Lock()
+	defer l.saving.Unlock()
+	at, set, was := l.Status(), l.Set(), &l.lastSave
+	switch age := now.Sub(was.at); {
+	case at.Loaded.IsZero() || at.Saved:
+		return nil
+	case was.set == nil:
+	case !final && age < saveChangedEvery:
+		return nil
+	case was.err == nil && age < saveSameEvery && was.set.Equal(set):
+		was.set = set
+		return nil
+	}
+	before := was.err
+	*was = lastSave{set, now, write(l.Saved(set, at.Loaded))}
+	if before != nil {
+		return nil
+	}
+	return was.err
 }
 
 // Saved returns networks of the list that were loaded at a time, as a text for a start at which they cannot be loaded.

@@ -1,6 +1,7 @@
 package lists
 
 import (
+	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"strings"
@@ -52,6 +53,72 @@ func TestSaved(t *testing.T) {
 		if err := other.Restore([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) || other.Set().Len() > 0 {
 			t.Errorf("%s: %v, %d networks", what, err, other.Set().Len())
 		}
+	}
+}
+
+// A list is saved when it is another one, at most once a minute; what could not be written is written later, and a list that is from
+// another place since a reload is written although it has the same networks.
+func TestSaveAgain(t *testing.T) {
+	hits := new(atomic.Int64)
+	spec1 := spec.List{Name: "a", URL: "http://a.test/x"}
+	table := NewTable([]*spec.List{&spec1}, nil, nil)
+	l := table.Named("a")
+	now := time.Unix(1.7e9, 0)
+	load := func(l *List, networks ...string) {
+		var list []Entry
+		for _, n := range networks {
+			list = append(list, Entry{netip.MustParsePrefix(n), 0})
+		}
+		l.set.Store(NewSet(list))
+		l.status.Loaded, l.status.Saved = now, false
+	}
+	var disk error
+	var text []byte
+	save := func(l *List, after time.Duration, final bool) (wrote bool, err error) {
+		now = now.Add(after)
+		err = l.Save(now, final, func(b []byte) error { text, wrote = b, true; return disk })
+		return wrote, err
+	}
+	for _, c := range []struct {
+		what       string
+		do         func()
+		after      time.Duration
+		final      bool
+		wrote, err bool
+	}{
+		{what: "not loaded", final: true},
+		{what: "loaded", do: func() { load(l, "192.0.2.0/24") }, wrote: true},
+		{what: "the same", do: func() { load(l, "192.0.2.0/24") }, after: saveChangedEvery},
+		{what: "the same at the end", final: true},
+		{what: "another, soon", do: func() { load(l, "192.0.2.0/24", "198.51.100.0/24") }, after: saveChangedEvery / 2, wrote: true},
+		{what: "another one, too soon", do: func() { load(l, "198.51.100.0/24") }, after: saveChangedEvery / 2},
+		{what: "another one, a minute later", after: saveChangedEvery, wrote: true},
+		{what: "another one, at the end", do: func() { load(l, "192.0.2.0/24") }, final: true, wrote: true},
+		{what: "nothing for an hour", after: saveSameEvery, wrote: true},
+		{what: "the disk is full", do: func() { load(l, "203.0.113.0/24"); disk = errors.New("full") }, after: saveChangedEvery, wrote: true, err: true},
+		{what: "at once again", after: time.Second},
+		{what: "still full", after: saveChangedEvery, wrote: true},
+		{what: "no longer full, at the end", do: func() { disk = nil }, final: true, wrote: true},
+		{what: "full again", do: func() { load(l, "192.0.2.0/24"); disk = errors.New("full") }, after: saveChangedEvery, wrote: true, err: true},
+		{what: "no longer full", do: func() { disk = nil }, after: saveChangedEvery, wrote: true},
+		{what: "and that is all", after: saveChangedEvery, final: true},
+	} {
+		if c.do != nil {
+			c.do()
+		}
+		if wrote, err := save(l, c.after, c.final); wrote != c.wrote || (err != nil) != c.err {
+			t.Errorf("%s: written: %v, %v", c.what, wrote, err)
+		}
+	}
+	spec2 := spec1
+	spec2.URL = "https://b.test/x"
+	moved := NewTable([]*spec.List{&spec2}, table, nil).Named("a")
+	load(moved, "192.0.2.0/24")
+	if wrote, err := save(moved, time.Second, false); !wrote || err != nil {
+		t.Errorf("from another place: written: %v, %v", wrote, err)
+	}
+	if err := newList(spec2, hits).Restore(text); err != nil {
+		t.Error(err)
 	}
 }
 

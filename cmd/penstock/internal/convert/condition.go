@@ -18,6 +18,7 @@ type Condition struct {
 	Prefixes        []string // bytes
 	Hosts           []string // of HTTP/1
 	Silent          bool     // the client sends nothing for a while
+	Content         bool     // it has sent something; no route can ask that
 	Ended           bool     // it holds for clients whose TLS ends here only
 }
 
@@ -30,7 +31,14 @@ func (c *Condition) ByFirst() bool {
 }
 
 // Empty reports whether c holds for every client.
-func (c Condition) Empty() bool { return len(c.From) == 0 && !c.ByName() && !c.ByFirst() && !c.Ended }
+func (c Condition) Empty() bool {
+	return len(c.From) == 0 && !c.ByName() && !c.ByFirst() && !c.Ended && !c.Content
+}
+
+// sent reports whether c holds only for clients that have sent something.
+func (c *Condition) sent() bool {
+	return c.Content || c.ByName() && !c.Ended || len(c.Protocols)+len(c.Prefixes)+len(c.Hosts) > 0
+}
 
 // speaks returns the protocols of the clients for which c holds; nil: any.
 func (c *Condition) speaks() []string {
@@ -74,7 +82,8 @@ func JoinConditions(a, b Condition) (c Condition, ok bool) {
 	if c.ByName() && !c.Ended || len(c.Hosts) > 0 {
 		c.Protocols = nil // the names say it
 	}
-	return c, !c.Silent || !c.ByName() && len(c.Protocols)+len(c.Prefixes)+len(c.Hosts) == 0
+	c.Content = (a.Content || b.Content) && !c.sent()
+	return c, !c.Silent || !a.sent() && !b.sent() && !c.ByName()
 }
 
 // begins reports whether clients of one of the protocols may begin with these bytes.
@@ -116,7 +125,7 @@ func (a *Condition) covers(b *Condition) bool {
 			return false
 		}
 	}
-	return !a.Silent || b.Silent
+	return (!a.Silent || b.Silent) && (!a.Content || b.sent())
 }
 
 // Covers reports whether a holds for every client for which b does, as far as it can be told.

@@ -12,10 +12,9 @@ import (
 // test is one criterion of an ACL. why is set if it has no counterpart.
 type test struct {
 	convert.Condition
-	counts  *counter // of a client's connections; what is in condition is then empty
-	share   convert.Share
-	content bool // the client has sent something: rules that look at it wait for that anyhow
-	why     string
+	counts *counter // of a client's connections; what is in condition is then empty
+	share  convert.Share
+	why    string
 }
 
 // acl is what the lines of one name say: one of the tests must hold.
@@ -240,8 +239,8 @@ func (h *conversion) list(name string) (values []string, why string) {
 const maxTerms = 256
 
 // conditions reads "if ..." or "unless ...". It returns alternatives, of which one must hold, and as negated the
-// ranges, from "unless" and "!", that the client must not be in.
-func (h *conversion) conditions(x *proxy, here convert.Place, words []string) (conds []convert.Condition, negated []string, why string) {
+// ranges, from "unless" and "!", that the client must not be in. earlier are the use_backend whose clients do not get so far.
+func (h *conversion) conditions(x *proxy, here convert.Place, words []string, earlier []use) (conds []convert.Condition, negated []string, why string) {
 	if len(words) == 0 {
 		return []convert.Condition{{}}, nil, ""
 	}
@@ -254,7 +253,7 @@ func (h *conversion) conditions(x *proxy, here convert.Place, words []string) (c
 	var without []convert.Condition // what must not hold for the clients of a term
 	ended := func() bool {
 		for _, no := range without {
-			if !x.excluded(no, term) {
+			if !excluded(no, term, earlier) {
 				return false
 			}
 		}
@@ -296,8 +295,8 @@ func (h *conversion) conditions(x *proxy, here convert.Place, words []string) (c
 			}
 			tests = []test{t}
 		}
-		if not && len(tests) == 1 && (tests[0].content || tests[0].Silent) { // one is the other's opposite
-			tests, not = []test{{content: tests[0].Silent, Condition: convert.Condition{Silent: tests[0].content}}}, false
+		if not && len(tests) == 1 && (tests[0].Content || tests[0].Silent) { // one is the other's opposite
+			tests, not = []test{{Condition: convert.Condition{Content: tests[0].Silent, Silent: tests[0].Content}}}, false
 		}
 		if not {
 			for _, t := range tests {
@@ -361,7 +360,7 @@ const noNegation = "a negated condition has no counterpart"
 
 // onlyFrom reports whether a condition asks for the client's address, and nothing else.
 func onlyFrom(c *convert.Condition) bool {
-	return len(c.From) > 0 && !c.ByName() && !c.ByFirst() && !c.Ended
+	return len(c.From) > 0 && !c.ByName() && !c.ByFirst() && !c.Ended && !c.Content
 }
 
 // shareOf reads a comparison with a number by chance.
@@ -412,9 +411,13 @@ func (h *conversion) use(x *proxy, l *line) {
 		}
 		return
 	}
-	conds, negated, why := h.conditions(x, l.Place, words)
-	if why == "" && len(negated) > 0 {
+	conds, negated, why := h.conditions(x, l.Place, words, x.uses)
+	switch {
+	case why != "":
+	case len(negated) > 0:
 		why = "a negated condition has no counterpart; put a route for these clients in front"
+	case slices.ContainsFunc(conds, func(c convert.Condition) bool { return c.Content }):
+		why = "that a client has sent something is not a condition of a route; silence is: put a route with it in front"
 	}
 	if why != "" {
 		h.Note(l.Place, "use_backend %s left out: %s", to, why)

@@ -57,13 +57,13 @@ func TestConditions(t *testing.T) {
 
 		"if tls":                          "{Protocols:[tls]} []",
 		"if tls a":                        "{SNI:[a.example.org]} []",
-		"if tls or HTTP":                  "{Protocols:[tls]} or {Protocols:[http]} []",
+		"if tls or HTTP":                  "{Protocols:[tls]} or {Protocols:[http http2]} []",
 		"if tls HTTP":                     " []",
 		"if a HTTP":                       " []",
 		"if ssh":                          "{Prefixes:[SSH-]} []",
 		"if ssh !tls !HTTP":               "{Prefixes:[SSH-]} []",
 		"if ssh tls":                      " []",
-		"if HTTP !ssh":                    "{Protocols:[http]} []",
+		"if HTTP !ssh":                    "{Protocols:[http http2]} []",
 		"if one !tls":                     noNegation,
 		"unless tls":                      noNegation,
 		"if { req.len 0 }":                "{Silent:true} []",
@@ -84,7 +84,7 @@ func TestConditions(t *testing.T) {
 		"if { req.payload(0,2),hex 5353 5354 }":      "{Prefixes:[SS ST]} []",
 	} {
 		words, _ := (&lexer{Plan: h.Plan}).words(convert.Place{}, strings.ReplaceAll(condition, `\`, `\\`))
-		conds, negated, why := h.conditions(x, convert.Place{}, words)
+		conds, negated, why := h.conditions(x, convert.Place{}, words, x.uses)
 		got := fmt.Sprint(text(conds), " ", negated)
 		if why != "" {
 			got = why
@@ -111,7 +111,7 @@ func TestNegatedAfterTaken(t *testing.T) {
 		{use{to: "a", conds: []convert.Condition{{From: []string{"10.0.0.0/8"}, Protocols: []string{"tls"}}}}, noNegation},
 	} {
 		x.uses = []use{c.use}
-		if _, _, why := h.conditions(x, convert.Place{}, []string{"if", "!", "{", "req.ssl_hello_type", "1", "}"}); why != c.want {
+		if _, _, why := h.conditions(x, convert.Place{}, []string{"if", "!", "{", "req.ssl_hello_type", "1", "}"}, x.uses); why != c.want {
 			t.Errorf("%+v: %q, want %q", c.use, why, c.want)
 		}
 	}

@@ -18,21 +18,24 @@ type matching struct {
 	folded bool   // -i
 }
 
+// anyHTTP is what HAProxy takes for HTTP: a request in the clear, and the preface of HTTP/2, too.
+var anyHTTP = []string{spec.ProtocolHTTP, "http2"}
+
 // predefined are the ACLs that HAProxy has by itself.
 var predefined = map[string]test{
 	"TRUE": {}, "WAIT_END": {},
-	"HTTP":        {Condition: convert.Condition{Protocols: []string{spec.ProtocolHTTP}}},
-	"REQ_CONTENT": {content: true},
+	"HTTP":        {Condition: convert.Condition{Protocols: anyHTTP}},
+	"REQ_CONTENT": {Condition: convert.Condition{Content: true}},
 	"RDP_COOKIE":  {Condition: convert.Condition{Protocols: []string{"rdp"}}},
 }
 
 // firstTest reads a criterion on what a client sends first; ok is false if it is none.
 func firstTest(name, converters string, m matching, values []string) (t test, ok bool) {
 	fetch, args, _ := strings.Cut(strings.TrimSuffix(strings.ToLower(name), ")"), "(")
-	protocol := func(name string) test { return test{Condition: convert.Condition{Protocols: []string{name}}} }
+	protocol := func(names ...string) test { return test{Condition: convert.Condition{Protocols: names}} }
 	switch fetch {
 	case "req.proto_http", "req_proto_http":
-		return protocol(spec.ProtocolHTTP), len(values) == 0
+		return protocol(anyHTTP...), len(values) == 0
 	case "req.ssl_hello_type", "req_ssl_hello_type":
 		return protocol(spec.ProtocolTLS), compares(values, 1, 1)
 	case "req.ssl_ver", "req_ssl_ver":
@@ -49,7 +52,7 @@ func firstTest(name, converters string, m matching, values []string) (t test, ok
 		case compares(values, 0, 0):
 			return test{Condition: convert.Condition{Silent: true}}, true
 		case compares(values, 1, 1<<30):
-			return test{content: true}, true
+			return test{Condition: convert.Condition{Content: true}}, true
 		}
 		return test{why: name + " has no counterpart; prefix of a route waits for as many bytes as it has"}, true
 	case "req.payload", "payload":
@@ -182,8 +185,8 @@ func literalRE(re string) (string, bool) {
 
 // excluded reports whether clients for which no holds are nobody here anyhow: an earlier use_backend has taken them, or none of the
 // conditions holds for them.
-func (x *proxy) excluded(no convert.Condition, term []convert.Condition) bool {
-	for _, u := range x.uses {
+func excluded(no convert.Condition, term []convert.Condition, earlier []use) bool {
+	for _, u := range earlier {
 		if u.to != "" && u.share == (convert.Share{}) && slices.ContainsFunc(u.conds, func(c convert.Condition) bool { return convert.Covers(c, no) }) {
 			return true
 		}

@@ -144,9 +144,10 @@ func (h *conversion) listener(x *proxy, b bind, l *convert.Listener) bool {
 			g = h.backend(c.back, port)
 		}
 		if g == nil {
-			h.Note(c.Place, "%s: the clients of %s are refused: there is no group for it", x.name, c.back.name)
-			if c.back == def && i == len(choices)-1 {
-				def = nil
+			if i == len(choices)-1 {
+				h.Note(c.Place, "%s: the clients of %s are refused: there is no group for it", x.name, c.back.name)
+			} else {
+				h.Note(c.Place, "%s: use_backend %s left out, and its clients go on to the next route that matches: there is no group for it", x.name, c.back.name)
 			}
 			continue
 		}
@@ -167,6 +168,10 @@ func (h *conversion) listener(x *proxy, b bind, l *convert.Listener) bool {
 			if why := h.never(x, b, l, &cond); why != "" {
 				h.Note(c.Place, "%s: a condition is left out: %s", l.Name, why)
 				continue
+			}
+			if cond.Content { // of a gate
+				h.Note(x.Place, "%s: clients that send nothing are let in, too; HAProxy refuses them after inspect-delay", l.Name)
+				cond.Content = false
 			}
 			l.Routes = append(l.Routes, convert.Route{Condition: cond, Silence: x.inspect, To: g, Share: c.share, Timeouts: timeouts})
 			l.Sniffs = l.Sniffs || cond.ByName() || cond.ByFirst()

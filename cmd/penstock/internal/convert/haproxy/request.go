@@ -76,7 +76,7 @@ func (h *conversion) tcpRequest(x *proxy, l *line) {
 		x.limits = append(x.limits, limitRule{when, l.Place, list})
 		return
 	}
-	conds, negated, why := h.conditions(x, l.Place, rest)
+	conds, negated, why := h.conditions(x, l.Place, rest, nil) // whatever use_backend says: rules of tcp-request come before
 	from, simple := onlyAddresses(conds)
 	simple = simple && why == ""
 	if why == "" && len(conds) == 0 {
@@ -114,7 +114,7 @@ func (h *conversion) tcpRequest(x *proxy, l *line) {
 			x.accepted = append(x.accepted, conds...)
 		}
 		add(convert.AccessRule{Allow: true, From: from, At: l.Place})
-	case action == "reject" && n == phaseContent && x.kind != "backend" && h.gated(x, l, rest, simple && from == nil && len(negated) == 0):
+	case action == "reject" && n == phaseContent && x.kind != "backend" && h.gated(x, l, rest, conds, simple && from == nil && len(negated) == 0):
 	case action == "reject" && simple && (len(negated) == 0 || from == nil):
 		if x.exempt && n == phaseContent {
 			h.Note(l.Place, "content reject: clients that an earlier content accept exempts are refused too")
@@ -135,8 +135,8 @@ func (h *conversion) tcpRequest(x *proxy, l *line) {
 }
 
 // gated reads a rule of content that refuses everybody but those who send what it asks for, or whom rules before have accepted for what
-// they send. everybody says that it has no condition. It reports false if the rule is none of these.
-func (h *conversion) gated(x *proxy, l *line, rest []string, everybody bool) bool {
+// they send. refused are its conditions; everybody says that it has none. It reports false if the rule is none of these.
+func (h *conversion) gated(x *proxy, l *line, rest []string, refused []convert.Condition, everybody bool) bool {
 	if everybody {
 		if !slices.ContainsFunc(x.accepted, func(c convert.Condition) bool { return !c.Empty() && !onlyFrom(&c) }) {
 			return false
@@ -144,11 +144,15 @@ func (h *conversion) gated(x *proxy, l *line, rest []string, everybody bool) boo
 		h.gate(x, nil)
 		return true
 	}
+	if len(refused) == 1 && refused[0].Content && len(refused[0].From) == 0 {
+		h.gate(x, []convert.Condition{{Silent: true}})
+		return true
+	}
 	in, ok := required(rest)
 	if !ok {
 		return false
 	}
-	conds, negated, why := h.conditions(x, l.Place, in)
+	conds, negated, why := h.conditions(x, l.Place, in, nil)
 	if why != "" || len(negated) > 0 || !slices.ContainsFunc(conds, func(c convert.Condition) bool { return !onlyFrom(&c) }) {
 		return false
 	}
@@ -161,7 +165,7 @@ func (h *conversion) gated(x *proxy, l *line, rest []string, everybody bool) boo
 func onlyAddresses(conds []convert.Condition) (from []string, ok bool) {
 	ok = true
 	for _, c := range conds {
-		if c.Ended || c.ByName() || c.ByFirst() {
+		if c.Ended || c.ByName() || c.ByFirst() || c.Content {
 			ok = false
 		}
 		if c.Empty() {

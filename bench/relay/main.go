@@ -55,7 +55,7 @@ type settings struct {
 }
 
 func (s *settings) flags(fs *flag.FlagSet) {
-	fs.StringVar(&s.loadList, "loads", s.loadList, "loads to run, in order: bulkSIZE[xCONNS], pingpong[SIZEx]CONNS, connect[CONNS], idle[CONNS], settle[CONNS], udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS, udpsession[FLOWS]")
+	fs.StringVar(&s.loadList, "loads", s.loadList, "loads to run, in order: bulkSIZE[xCONNS], pingpong[SIZEx]CONNS, connect[CONNS], idle[CONNS], settle[CONNS], udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udpquicSIZE[xFLOWS], udppingFLOWS, udpsession[FLOWS]")
 	s.Flags(fs, "load")
 	fs.StringVar(&s.loopList, "loops", "1", "threads or processes of a relay that carry traffic; several numbers give several rows")
 	fs.BoolVar(&s.verify, "verify", true, "before a bulk load, send 64 MiB through each relay and compare checksums")

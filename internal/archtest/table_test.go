@@ -655,7 +655,7 @@ var testsOfAll = map[string]edges{
 		"github.com/quic-go/quic-go":      "clients and servers of QUIC that move",
 		"golang.org/x/net/quic":           "a QUIC connection that outlives the daemon's worker",
 	},
-	"bench": {"internal/testnet": forTests, "internal/testwait": waits, "quichello": "what a flood forges is a ClientHello that begins"},
+	"bench": {"internal/testnet": forTests, "internal/testwait": waits, "quichello": "what clients of a load send is a ClientHello, or its beginning"},
 	"xnet":  {"internal/testnet": forTests, "internal/testwait": waits, "relay": "a QUIC transfer through the engine"},
 }
 

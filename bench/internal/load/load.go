@@ -29,12 +29,14 @@ const (
 // Spec is one load. Its text form is KIND, for bulk followed by the size of a write, then the
 // number of connections: bulk1m, bulk16kx4, pingpong64, connect, idle10000, settle4500. A ping-pong with
 // messages of another size than 64 bytes is pingpongSIZExCONNS: pingpong16kx64. UDP loads are
-// udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS, udpsession[FLOWS].
+// udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udpquicSIZE[xFLOWS], udppingFLOWS,
+// udpsession[FLOWS].
 type Spec struct {
 	Kind  Kind
 	Size  int // bytes per write or message
 	Conns int
-	Burst int // UDP flood: datagrams that the sender hands to the kernel as one (GSO); 0 means each by itself
+	QUIC  bool // UDP flood: its flows look like connections of QUIC
+	Burst int  // UDP flood: datagrams that the sender hands to the kernel as one (GSO); 0 means each by itself
 }
 
 const (
@@ -51,7 +53,7 @@ func (s Spec) UDP() bool { return s.Kind == Flood || s.Kind == UDPPing || s.Kind
 var (
 	bulkForm  = regexp.MustCompile(`^bulk(\d+)([km]?)(?:x(\d+))?$`)
 	sizedForm = regexp.MustCompile(`^pingpong(\d+)([km]?)x(\d+)$`)
-	udpForm   = regexp.MustCompile(`^udp(gso)?(\d+)(?:x(\d+))?$`)
+	udpForm   = regexp.MustCompile(`^udp(gso|quic)?(\d+)(?:x(\d+))?$`)
 	otherForm = regexp.MustCompile(`^(pingpong|connect|idle|settle|udpping|udpsession)(\d*)$`)
 )
 
@@ -74,15 +76,18 @@ func Parse(s string) (Spec, error) {
 	}
 	if m := udpForm.FindStringSubmatch(s); m != nil {
 		spec := Spec{Kind: Flood, Conns: 4}
-		if m[1] != "" {
+		switch m[1] {
+		case "gso":
 			spec.Burst = floodBurst
+		case "quic":
+			spec.QUIC = true
 		}
 		spec.Size, _ = strconv.Atoi(m[2])
 		if m[3] != "" {
 			spec.Conns, _ = strconv.Atoi(m[3])
 		}
-		if spec.Size < floodHead || spec.Size > 2000 {
-			return spec, fmt.Errorf("load %q: want datagrams of %d to 2000 bytes", s, floodHead)
+		if least := spec.numberAt() + floodHead; spec.Size < least || spec.Size > 2000 {
+			return spec, fmt.Errorf("load %q: want datagrams of %d to 2000 bytes", s, least)
 		}
 		return spec, spec.check(s)
 	}
@@ -97,7 +102,7 @@ func Parse(s string) (Spec, error) {
 		}
 		return spec, spec.check(s)
 	}
-	return Spec{}, fmt.Errorf("load %q: want bulkSIZE[xCONNS], pingpong[SIZEx]CONNS, connect[CONNS], idle[CONNS], settle[CONNS], udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udppingFLOWS or udpsession[FLOWS], such as bulk16k, bulk1mx4, pingpong64", s)
+	return Spec{}, fmt.Errorf("load %q: want bulkSIZE[xCONNS], pingpong[SIZEx]CONNS, connect[CONNS], idle[CONNS], settle[CONNS], udpSIZE[xFLOWS], udpgsoSIZE[xFLOWS], udpquicSIZE[xFLOWS], udppingFLOWS or udpsession[FLOWS], such as bulk16k, bulk1mx4, pingpong64", s)
 }
 
 func (s Spec) check(text string) error {
@@ -124,6 +129,8 @@ func (s Spec) String() string {
 	switch {
 	case s.Kind == Bulk || s.Kind == PingPong && s.Size != messageSize:
 		return fmt.Sprintf("%s%dx%d", s.Kind, s.Size, s.Conns)
+	case s.Kind == Flood && s.QUIC:
+		return fmt.Sprintf("udpquic%dx%d", s.Size, s.Conns)
 	case s.Kind == Flood && s.Burst > 0:
 		return fmt.Sprintf("udpgso%dx%d", s.Size, s.Conns)
 	case s.Kind == Flood:

@@ -28,6 +28,7 @@ func TestParse(t *testing.T) {
 		{"connect", Spec{Kind: Connect, Size: 64, Conns: 32}},
 		{"connect8", Spec{Kind: Connect, Size: 64, Conns: 8}},
 		{"udp1200", Spec{Kind: Flood, Size: 1200, Conns: 4}},
+		{"udpquic1200x2", Spec{Kind: Flood, Size: 1200, Conns: 2, QUIC: true}},
 		{"udpgso100x2", Spec{Kind: Flood, Size: 100, Conns: 2, Burst: 32}},
 		{"udpping64", Spec{Kind: UDPPing, Size: 200, Conns: 64}},
 		{"udpsession", Spec{Kind: UDPConnect, Size: 200, Conns: 32}},

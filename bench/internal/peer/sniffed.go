@@ -14,8 +14,14 @@ func sniffed(bin string) []Peer {
 	return []Peer{
 		configured("penstock-sniff", "penstock run with a route for SSH in front of the default", bin,
 			keys{listener: `sniff: {timeout: 5s}, routes: [{name: ssh, protocol: ssh, to: upstream}]`}),
+		quic(bin),
 		sslh(),
 	}
+}
+
+// quic is a relay that routes connections of QUIC by name, and knows clients that move. Any client of a load may come.
+func quic(bin string) Peer {
+	return configured("penstock-quic", "penstock run with a route by the server's name of QUIC", bin, keys{listener: `routes: [{name: a, sni: [a.test], to: upstream}]`})
 }
 
 // sslh is the program that has one process for all connections: that with one for each has no CPU clock that can be read. It does not log them,

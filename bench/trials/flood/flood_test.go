@@ -3,14 +3,12 @@
 package main
 
 import (
-	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/dgram"
-	"github.com/penstock/penstock/quichello"
 )
 
 // A reply counts if it is its client's own, and has all the bytes that were sent; any other is wrong.
@@ -78,20 +76,6 @@ func TestSources(t *testing.T) {
 			if ip&0xff < 128 && k.name == "known" {
 				t.Fatalf("%s: %#x is an honest client's", k.name, ip)
 			}
-		}
-	}
-}
-
-// A forged Initial packet is one that a relay has to keep: it has the beginning of a ClientHello, and no more.
-func TestInitials(t *testing.T) {
-	all, err := initials(rand.New(rand.NewPCG(1, 2)), 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, b := range all {
-		var a quichello.Assembler
-		if _, err := a.Add(b); len(b) != initialSize || !errors.Is(err, quichello.ErrIncomplete) {
-			t.Errorf("%d bytes: %v", len(b), err)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/net/ipv4"
 
+	"github.com/penstock/penstock/bench/internal/load"
 	"github.com/penstock/penstock/dgram"
 )
 
@@ -89,8 +90,8 @@ func forge(f *forgery) error {
 	const most = 256
 	var payloads [][]byte // empty: whatever it is
 	if f.Initials {
-		size = initialSize
-		if payloads, err = initials(r, 16*most); err != nil {
+		size = load.InitialSize
+		if payloads, err = load.Initials(r, 16*most, true); err != nil {
 			return err
 		}
 	}

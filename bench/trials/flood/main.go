@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/child"
+	"github.com/penstock/penstock/bench/internal/load"
 	"github.com/penstock/penstock/bench/internal/peer"
 	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/trial"
@@ -72,7 +73,7 @@ func command() error {
 	flag.DurationVar(&b.Calm, "calm", 2*time.Second, "time before the flood")
 	flag.DurationVar(&b.Flood, "flood", 6*time.Second, "length of the flood")
 	flag.IntVar(&b.Size, "size", 64, "bytes of each datagram")
-	flag.BoolVar(&b.Initials, "initials", false, fmt.Sprintf("the flood's datagrams have %d bytes, and are Initial packets of QUIC with half of a ClientHello, whose client never goes on", initialSize))
+	flag.BoolVar(&b.Initials, "initials", false, fmt.Sprintf("the flood's datagrams have %d bytes, and are Initial packets of QUIC with half of a ClientHello, whose client never goes on", load.InitialSize))
 	flag.IntVar(&b.Loops, "loops", 1, "event loops of the relay")
 	flag.IntVar(&b.Replies, "replies", 0, "a flow ends after this many replies to each datagram; 0: never")
 	flag.StringVar(&b.Engine, "engine", "", "further keys of penstock's engine, such as \"max-new-flows: 500\"")

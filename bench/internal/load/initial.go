@@ -1,6 +1,6 @@
 //go:build linux
 
-package main
+package load
 
 import (
 	"context"
@@ -15,21 +15,25 @@ import (
 	"slices"
 )
 
-// Initial packets of QUIC whose client never goes on: each has the first half of a ClientHello. A relay that wants the server's name has to
-// decrypt it, and to keep it while it waits for the rest. RFC 9000, 17.2.2, and RFC 9001, 5.
+// Initial packets of QUIC, RFC 9000, 17.2.2, and RFC 9001, 5.
 
-const initialSize = 1200 // the least that a client's datagram may have: RFC 9000, 14.1
+// InitialSize is the least that a client's first datagram may have: RFC 9000, 14.1.
+const InitialSize = 1200
 
-// initials returns n datagrams, each of a connection of its own.
-func initials(r *rand.Rand, n int) ([][]byte, error) {
+// Initials returns n datagrams with an Initial packet, each of a connection of its own, with a ClientHello for the name a.test. half says that they have
+// the first half of it, and that their clients never go on: a relay that wants the name has to decrypt each, and to keep it while it waits.
+func Initials(r *rand.Rand, n int, half bool) ([][]byte, error) {
 	hello, err := clientHello()
 	if err != nil {
 		return nil, err
 	}
+	if half {
+		hello = hello[:len(hello)/2]
+	}
 	all := make([][]byte, n)
 	for i := range all {
 		id := binary.BigEndian.AppendUint64(nil, r.Uint64())
-		if all[i], err = initial(id, hello[:len(hello)/2]); err != nil {
+		if all[i], err = initial(id, hello); err != nil {
 			return nil, err
 		}
 	}
@@ -38,7 +42,7 @@ func initials(r *rand.Rand, n int) ([][]byte, error) {
 
 // clientHello is what Go's client says first.
 func clientHello() ([]byte, error) {
-	c := tls.QUICClient(&tls.QUICConfig{TLSConfig: &tls.Config{ServerName: "a.test", NextProtos: []string{"h3"}, MinVersion: tls.VersionTLS13}})
+	c := tls.QUICClient(&tls.QUICConfig{TLSConfig: &tls.Config{ServerName: "a.test", NextProtos: []string{"h3"}, MinVersion: tls.VersionTLS13, CurvePreferences: []tls.CurveID{tls.X25519}}}) // it fits into one packet
 	defer c.Close()
 	c.SetTransportParameters([]byte{0x01, 0x02, 0x67, 0x10})
 	if err := c.Start(context.Background()); err != nil {
@@ -85,11 +89,11 @@ func initial(id, hello []byte) ([]byte, error) {
 	short := func(b []byte, n int) []byte { return binary.BigEndian.AppendUint16(b, uint16(n)|1<<14) } // a number of variable length, in two bytes
 	b := append([]byte{0xc0, 0, 0, 0, 1, byte(len(id))}, id...)                                        // long header, one byte of packet number
 	b = append(b, 0, 0)                                                                                // no ID of the client, no token
-	b = short(b, initialSize-len(b)-2)
+	b = short(b, InitialSize-len(b)-2)
 	at := len(b)
 	b = append(b, 0) // the packet's number
 	frames := append(short([]byte{6, 0}, len(hello)), hello...)
-	frames = append(frames, make([]byte, initialSize-len(b)-aead.Overhead()-len(frames))...) // PADDING
+	frames = append(frames, make([]byte, InitialSize-len(b)-aead.Overhead()-len(frames))...) // PADDING
 	b = aead.Seal(b, expand(client, "quic iv", aead.NonceSize()), frames, b)
 	var m [aes.BlockSize]byte
 	mask.Encrypt(m[:], b[at+4:])

@@ -120,6 +120,7 @@ func (l *listenerPlan) routes() (list []routePlan) {
 	}
 	sort.SliceStable(list, func(i, j int) bool { return list[i].rank.compare(list[j].rank) < 0 })
 	l.warnFallThrough()
+	l.warnLeftOver()
 	return withoutHidden(list)
 }
 
@@ -161,6 +162,21 @@ func (l *listenerPlan) warnFallThrough() {
 		if !covered {
 			c.at.warn("server_names", "a client with one of these names that meets no other condition of the chain goes on to less specific routes, where Envoy would use the default filter chain, or refuse it")
 		}
+	}
+}
+
+// warnLeftOver warns where Envoy would refuse a client, because chains with its transport protocol have other conditions, too, that goes to
+// a chain for all transport protocols here.
+func (l *listenerPlan) warnLeftOver() {
+	plain := func(c *chain) bool { return len(c.sni)+len(c.from)+len(c.alpn)+len(c.http) == 0 }
+	anybody := l.to != nil && l.to.transport == "" && l.to.o.as.name != "default_filter_chain" ||
+		slices.ContainsFunc(l.chains, func(c *chain) bool { return c.transport == "" && len(c.sni) == 0 })
+	for _, transport := range []string{"tls", rawBuffer} {
+		first := slices.IndexFunc(l.chains, func(c *chain) bool { return c.transport == transport && len(c.sni) == 0 })
+		if !anybody || first < 0 || l.to != nil && l.to.transport == transport || slices.ContainsFunc(l.chains, func(c *chain) bool { return c.transport == transport && plain(c) }) {
+			continue
+		}
+		l.chains[first].at.warn("transport_protocol", "a client of %s that meets no other condition of such chains goes on to chains for all transport protocols, where Envoy would use the default filter chain, or refuse it", transport)
 	}
 }
 

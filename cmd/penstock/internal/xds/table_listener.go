@@ -63,7 +63,7 @@ var filterChainTable = message{"envoy.config.listener.v3.FilterChain", "a route"
 	{7, "name", textKind, done, nil, "the route's name"},
 }}
 
-var filterChainMatchTable = message{"envoy.config.listener.v3.FilterChainMatch", "Envoy decides by one criterion after the other and never goes back: if the server name selected some chains and none of them takes the client's address, the client is refused, although a chain without server names would have taken it. Here it goes to the next route that matches, and a warning says so where it can happen", []field{
+var filterChainMatchTable = message{"envoy.config.listener.v3.FilterChainMatch", "Envoy decides by one criterion after the other and never goes back: if the server name, or the transport protocol, selected some chains and none of them takes the client's address, the client is refused, although a chain without them would have taken it. Here it goes to the next route that matches, and a warning says so where it can happen", []field{
 	{8, "destination_port", wrappedKind, done, nil, "the listener's own port only"},
 	{3, "prefix_ranges", otherKind, refused, nil, "routes do not match by destination"},
 	{4, "address_suffix", otherKind, refused, nil, "not implemented by Envoy either"},

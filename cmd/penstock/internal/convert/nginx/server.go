@@ -175,14 +175,16 @@ func (n *conversion) sniff(s *settings, l *convert.Listener, preread bool) {
 		return by
 	}
 	var total time.Duration
+	var comments []string
 	if preread {
 		total = wait("preread_timeout", 30*time.Second)
+		comments = []string{"A client that has not sent enough by then goes where clients without TLS do; nginx refuses it."}
 	}
 	if l.Fields.Get("proxy-protocol") != nil {
 		total += wait("proxy_protocol_timeout", 30*time.Second)
 	}
 	if total > 0 {
-		l.Fields.Sub("sniff", "timeout", convert.Duration(total))
+		l.Fields.Sub("sniff", "timeout", convert.Duration(total), comments...)
 	}
 	if b := s.one["preread_buffer_size"]; b != nil && preread {
 		if k, ok := convert.SizeOf(b.arg(0)); ok && k >= 4096 {

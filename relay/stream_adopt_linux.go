@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/pump"
-	"github.com/penstock/penstock/relay/stats"
 )
 
 // adopt begins the flow of a pair given to Relay.
@@ -74,9 +73,10 @@ func (s *streams) adoptLeg(x *leg) {
 	f.one = oneInner << inner
 	f.reserved = flowDescriptors
 	s.descriptors.takeOpen(flowDescriptors)
-	s.noteInner(f, [2]*stats.TLS{})
+	s.noteInner(f, x.info)
 	t := s.tlsOf(f)
 	t.conn[x.side], t.answered, t.late, t.closed = x.conn, x.tls.answered, x.tls.late, x.tls.closed
+	t.spoke = x.spoke
 	t.conn[x.side].Drained = false
 	for h, held := range x.held {
 		f.half[h].Preload(s.envOf(f), held)
@@ -98,7 +98,7 @@ func (s *streams) adoptLeg(x *leg) {
 	}
 	s.rearm(f)
 	if f.over(x.side) {
-		s.nameEnd(f, inner, CauseEnd)
+		s.nameEnd(f, inner, s.goodEnd(f, x.side))
 		s.env.Kernel.ShutdownWrite(int(f.fd[inner]))
 	}
 	for gen, h := f.gen, 0; h < len(f.half); h++ {

@@ -175,11 +175,11 @@ func (s *streams) halfEnd(f *streamFlow, h int) {
 	case f.cause != CauseNone:
 		s.endFailed(f)
 	case f.over(1 - h):
-		c, err := f.tls.endCause()
+		c, err := s.endCause(f)
 		s.end(f, c, err) // close(2) includes what shutdown(2) would do
 	default:
 		s.noteHalfEnd(f, h)
-		s.nameEnd(f, 1-h, CauseEnd)
+		s.nameEnd(f, 1-h, s.goodEnd(f, h))
 		s.env.Kernel.ShutdownWrite(int(f.fd[1-h]))
 		s.rearm(f)
 	}
@@ -225,7 +225,7 @@ func (s *streams) failed(f *streamFlow, side int, e sys.Errno) {
 	}
 	f.err, f.cause = e, causeOf(side, e)
 	f.tls.explain(f, side, e)
-	s.explainInner(f, side)
+	s.explainInner(f, side, e)
 	s.noteFailed(f, f.cause, e)
 }
 

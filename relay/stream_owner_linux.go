@@ -102,16 +102,17 @@ type adoption struct {
 // A leg is one of the two connections of a split flow that stay in this process, with its TLS: a side of the flow, and an
 // inner socket in place of the other one. See stream_inner_linux.go.
 type leg struct {
-	fd      [2]int
-	side    int // which of them has the TLS; the other one is the inner socket
-	tcp     bool
-	odd     bool
-	over    [2]bool   // halves that have ended
-	held    [2][]byte // what is to be delivered first
-	conn    *tlsconn.Conn
-	tls     *flowTLS // of the flow
-	theirs  int      // the other end of the inner socket
-	tlsInfo *stats.TLS
+	fd     [2]int
+	side   int // which of them has the TLS; the other one is the inner socket
+	tcp    bool
+	odd    bool
+	over   [2]bool   // halves that have ended
+	held   [2][]byte // what is to be delivered first
+	conn   *tlsconn.Conn
+	tls    *flowTLS      // of the flow
+	theirs int           // the other end of the inner socket
+	info   [2]*stats.TLS // of the flow
+	spoke  bool          // the client has sent something
 }
 
 // innerFlow is what is to be known of a flow with an inner socket.

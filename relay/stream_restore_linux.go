@@ -259,7 +259,7 @@ func (s *streams) goOn(f *streamFlow, r ledger.Record) sys.Errno {
 			s.env.Kernel.RcvLowat(int(fd), 1)
 		}
 		if flags&(recordFinSent<<side) != 0 {
-			s.nameEnd(f, side, CauseEnd)
+			s.nameEnd(f, side, s.goodEnd(f, 1-side))
 			s.env.Kernel.ShutdownWrite(int(fd)) // again: nobody knows if it came to that
 		}
 		if e := s.watch(f, side); e != 0 {

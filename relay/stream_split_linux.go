@@ -44,6 +44,7 @@ func (s *streams) splitAll() (all []splitFlow) {
 // are no sockets.
 func (s *streams) split(f *streamFlow) (legs []*leg, ok bool) {
 	t := f.tls
+	info := [2]*stats.TLS{s.tls(&f.Flow, sideClient), s.tls(&f.Flow, sideUpstream)}
 	var of [2]*leg
 	for side := range f.fd {
 		if !t.has(side) {
@@ -57,7 +58,7 @@ func (s *streams) split(f *streamFlow) (legs []*leg, ok bool) {
 			}
 			return nil, false
 		}
-		x := &leg{side: side, tcp: f.tcp[side], odd: f.odd[side], conn: t.conn[side], tls: t, theirs: theirs, tlsInfo: s.tls(&f.Flow, side)}
+		x := &leg{side: side, tcp: f.tcp[side], odd: f.odd[side], conn: t.conn[side], tls: t, theirs: theirs, info: info, spoke: f.half[up].In > 0}
 		x.fd[side], x.fd[1-side] = int(f.fd[side]), ours
 		if !f.echo && f.fd[sideUpstream] >= 0 {
 			x.over = [2]bool{f.wait[up] == pump.End, f.wait[down] == pump.End}
@@ -83,9 +84,7 @@ func (s *streams) split(f *streamFlow) (legs []*leg, ok bool) {
 		}
 	}
 	f.tls = nil
-	var info [2]*stats.TLS
 	for _, x := range legs {
-		info[x.side] = x.tlsInfo
 		f.fd[x.side], f.tcp[x.side], f.odd[x.side] = int32(x.theirs), false, false
 		f.one |= oneInner << x.side
 	}

@@ -37,7 +37,7 @@ func (t *flowTLS) upstreamsTurn() bool {
 	switch {
 	case t.framed(sideClient):
 		return true
-	case t.conn[sideClient].State().NegotiatedProtocol == "http/1.1" && t.flow.half[up].In == 0: // browsers connect before they have a request
+	case t.conn[sideClient].State().NegotiatedProtocol == "http/1.1" && t.flow.half[up].In == 0 && !t.spoke: // browsers connect before they have a request
 		return true
 	}
 	return t.answered && t.taken(sideUpstream)
@@ -55,10 +55,10 @@ func (t *flowTLS) taken(side int) bool {
 	return n == 0 && e == 0
 }
 
-// endCause returns the cause of a flow both of whose sides have ended. t may be nil.
-func (t *flowTLS) endCause() (Cause, error) {
-	if t != nil && t.closed {
-		return CauseClientClosed, t.conn[sideClient].Err
+// endCause returns the cause of a flow both of whose sides have ended.
+func (s *streams) endCause(f *streamFlow) (c Cause, err error) {
+	if c = s.goodEnd(f, sideClient); c == CauseClientClosed && f.tls.has(sideClient) {
+		err = f.tls.conn[sideClient].Err
 	}
-	return CauseEnd, nil
+	return c, err
 }

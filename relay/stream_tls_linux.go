@@ -60,6 +60,7 @@ type flowTLS struct {
 	answered    bool             // the upstream has sent something after the client's last byte
 	late        bool             // a side has sent something after it was told that nothing more comes
 	closed      bool             // the client's connection ended without close_notify, with nothing on its way
+	spoke       bool             // of a leg: the client had sent something before
 }
 
 // has reports whether the TLS of a side begins or ends here. t may be nil.

@@ -474,11 +474,14 @@ var table = []rule{
 		"cmd/penstock/internal/counts":    shared,
 		"cmd/penstock/internal/saved":     "the last good answers of registries are a file that is written as a whole",
 		"cmd/penstock/internal/spec":      shared,
+		"quichello":                       "the headers of QUIC that members answer to checks",
 		"relay":                           public,
 		"github.com/cespare/xxhash/v2":    "a hash that is the same in every process, so that parallel relays agree; no dependencies",
 		"golang.org/x/net/dns/dnsmessage": "package net does not return the TTL",
 	}, tests: edges{
 		"cmd/penstock/internal/testcerts": certificates,
+		"github.com/quic-go/quic-go":      "a server that is checked",
+		"golang.org/x/net/quic":           "the same",
 	}},
 	{pkg: "cmd/penstock/internal/sandboxneeds", code: edges{
 		"cmd/penstock/internal/spec": shared,

@@ -392,15 +392,15 @@ func misfit(g *spec.Group) *fault {
 		case port != 0 && (k == spec.Unix || k == spec.Unixgram):
 			return &fault{problem: "the member " + plain(m.Name) + " is a Unix socket, which has no port", allowed: "port in groups of TCP or UDP members"}
 		case port != 0 || k == 0:
-		case c.Kind == "udp" && !k.Datagrams():
-			return &fault{problem: "the member " + plain(m.Name) + " takes no datagrams", allowed: "tcp, send-expect or http, or udp with a port of its own"}
-		case c.Kind != "udp" && !k.Streams():
-			return &fault{problem: "the member " + plain(m.Name) + " takes no streams", allowed: "udp, or " + c.Kind + " with a port of its own"}
+		case c.Datagrams() && !k.Datagrams():
+			return &fault{problem: "the member " + plain(m.Name) + " takes no datagrams", allowed: "tcp, send-expect or http, or " + c.Kind + " with a port of its own"}
+		case !c.Datagrams() && !k.Streams():
+			return &fault{problem: "the member " + plain(m.Name) + " takes no streams", allowed: "udp, quic, or " + c.Kind + " with a port of its own"}
 		}
 	}
 	for _, d := range g.Discover {
-		if c.Port == 0 && (c.Kind == "udp") != (d.Network == spec.UDP) {
-			return &fault{problem: "the check does not fit the discovered members of " + plain(d.String()), allowed: "udp for datagrams, the others for streams, or a port of its own"}
+		if c.Port == 0 && c.Datagrams() != (d.Network == spec.UDP) {
+			return &fault{problem: "the check does not fit the discovered members of " + plain(d.String()), allowed: "udp and quic for datagrams, the others for streams, or a port of its own"}
 		}
 	}
 	return nil

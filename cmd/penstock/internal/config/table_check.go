@@ -33,7 +33,8 @@ var checkKeys = withSiblings(keysOf("check",
 	checkKind("udp", "Send a datagram, and check the answer.",
 		required(field("send", octets(1400), "", "The data to send.", func(c *spec.Check) *[]byte { return &c.Send })),
 		field("expect", octets(1400), "", expectDoc, func(c *spec.Check) *[]byte { return &c.Expect })),
-).oneOf("tcp", "send-expect", "http", "postgres", "mysql", "udp").typ)
+	checkKind("quic", "Ask for the versions of QUIC that the member speaks: 1 or 2 is among them."),
+).oneOf("tcp", "send-expect", "http", "postgres", "mysql", "udp", "quic").typ)
 
 const expectDoc = "What the answer must contain. Default: any answer is good."
 
@@ -69,7 +70,7 @@ func checkKind(kind, doc string, own ...key[spec.Check]) key[spec.Check] {
 		field("shared", count(100), "0", "In a fleet: how many relays check a member, for all of them. 0: each relay checks for itself, as also one does that has no contact with the fleet.", func(c *spec.Check) *int { return &c.Shared }),
 		field("port", whole[uint16](1, 65535), "", "The port to check. Default: the member's, or the first one of its range.", func(c *spec.Check) *uint16 { return &c.Port }),
 	}, own...)
-	if kind != "udp" {
+	if c := (&spec.Check{Kind: kind}); !c.Datagrams() {
 		keys = append(keys, compositeField("tls", checkClientTLS, "Check with TLS: as tls of a group, for groups that pass TLS through. false: without. Default: as the group's tls says.", func(c *spec.Check) **spec.ClientTLS { return &c.TLS }))
 	}
 	of := keysOf("check."+kind, keys...)

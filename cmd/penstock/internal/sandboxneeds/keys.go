@@ -205,7 +205,7 @@ var rows = slices.Concat([]row{
 	}},
 	{key: "member.check-port", needs: []Kind{Connect}, group: func(a *adder, g *spec.Group) {
 		for i := range g.Members {
-			if port := g.Members[i].CheckPort; port != 0 && g.Check != nil && g.Check.Kind != "udp" {
+			if port := g.Members[i].CheckPort; port != 0 && g.Check != nil && !g.Check.Datagrams() {
 				a.endpoint(Check, spec.Endpoint{Kind: spec.TCP, Port: port})
 			}
 		}
@@ -262,10 +262,11 @@ var rows = slices.Concat([]row{
 const harmless = `
 access-log: format mode
 agent: every timeout send
-check: tcp send-expect http postgres mysql udp
+check: tcp send-expect http postgres mysql udp quic
 check.http: every every-down jitter timeout rise fall shared method path host statuses body body-matches
 check.mysql: every every-down jitter timeout rise fall shared user
 check.postgres: every every-down jitter timeout rise fall shared user database
+check.quic: every every-down jitter timeout rise fall shared source port
 check.send-expect: every every-down jitter timeout rise fall shared send expect then
 check.send-expect.then: send expect
 check.tcp: every every-down jitter timeout rise fall shared

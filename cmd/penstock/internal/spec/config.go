@@ -385,7 +385,7 @@ type Queue struct {
 
 // Check configures active health checks of members.
 type Check struct {
-	Kind      string // tcp, send-expect, http, postgres, mysql, udp
+	Kind      string // tcp, send-expect, http, postgres, mysql, udp, quic
 	Every     time.Duration
 	EveryDown time.Duration // while the member is down; 0: Every
 	Jitter    float64       // share of Every, 0 to 1
@@ -409,6 +409,9 @@ type Check struct {
 	TLS       *ClientTLS // nil: that of the group
 	NoTLS     bool       // no TLS, whatever the group has
 }
+
+// Datagrams reports whether the check sends datagrams.
+func (c *Check) Datagrams() bool { return c.Kind == "udp" || c.Kind == "quic" }
 
 // Agent configures how the members' agents are asked: programs that say in a line what is to become of their members.
 type Agent struct {

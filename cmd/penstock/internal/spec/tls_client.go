@@ -52,7 +52,7 @@ var DefaultClientTLS = ClientTLS{MinVersion: tls.VersionTLS12}
 // CheckTLS returns how the group's checks use TLS; nil: they do not.
 func (g *Group) CheckTLS() *ClientTLS {
 	switch c := g.Check; {
-	case c == nil || c.Kind == "udp" || c.NoTLS:
+	case c == nil || c.Datagrams() || c.NoTLS:
 		return nil
 	case c.TLS != nil:
 		return c.TLS

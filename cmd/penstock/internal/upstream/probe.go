@@ -70,7 +70,7 @@ func (p *prober) probe(ctx context.Context, m *probed) (found finding, err error
 	on := conn
 	switch p := g.Dial.Proxy; {
 	case p <= 0 || p >= len(localProxyHeader):
-	case c.Kind == "udp":
+	case c.Datagrams():
 		on = prefaced{conn, localProxyHeader[p]}
 	default:
 		if _, err := io.WriteString(conn, localProxyHeader[p]); err != nil {
@@ -98,6 +98,8 @@ func (p *prober) probe(ctx context.Context, m *probed) (found finding, err error
 		err = postgresCheck(on, c)
 	case "mysql":
 		err = mysqlCheck(on, c)
+	case "quic":
+		err = quicCheck(on)
 	}
 	return found, err
 }
@@ -109,7 +111,7 @@ func (p *prober) dial(ctx context.Context, m *probed) (net.Conn, error) {
 	g, c, to := m.group, m.group.Check, m.addr
 	if to.Path == "" {
 		network, ip := "tcp", to.AddrPort
-		if c.Kind == "udp" {
+		if c.Datagrams() {
 			network = "udp"
 		}
 		if at := m.at.addr; at.IsValid() {
@@ -125,7 +127,7 @@ func (p *prober) dial(ctx context.Context, m *probed) (net.Conn, error) {
 		return p.dialIP(ctx, g, network, ip, sources)
 	}
 	d := p.dialer(g)
-	if c.Kind == "udp" {
+	if c.Datagrams() {
 		// The answer needs a destination address. Package net does not let the kernel
 		// choose one (unix(7), autobind).
 		d.LocalAddr = &net.UnixAddr{Net: "unixgram", Name: fmt.Sprintf("@penstock-check-%016x", rand.Uint64())}
@@ -223,13 +225,15 @@ func (x *exchange) step(send, expect []byte) error {
 		case n > 0:
 		case err != nil && len(x.got) > 0:
 			return fmt.Errorf("the answer is %.40q; expected: %.40q", x.got, expect)
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, os.ErrDeadlineExceeded):
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), isTimeout(err):
 			return fmt.Errorf("no answer (%w); expected: %s", err, expected(expect))
 		case err != nil:
 			return err
 		}
 	}
 }
+
+func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
 func expected(b []byte) string {
 	if len(b) == 0 {

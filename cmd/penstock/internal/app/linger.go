@@ -22,8 +22,9 @@ func (d *daemon) tlsEnds() int64 {
 	return d.hooks.TLS.Now()
 }
 
-// lingerLast bounds how long a worker that lingers takes when it is asked to end: for what is on its way to clients.
-const lingerLast = 2 * time.Second
+// lingerLast bounds how long a worker that lingers takes when it is asked to end: for what is on its way to clients, of flows that have ended.
+// The keeper kills it after ten seconds (keeper.Config.HandOverTimeout).
+const lingerLast = 9 * time.Second
 
 // linger goes on with the TLS of flows that another worker has, until they have ended, the time is over, or the keeper wants this worker
 // to end. All else of the daemon is the other worker's, and ends here.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 
@@ -82,6 +83,16 @@ func Compare(old, new *spec.Config) Diff {
 	if old.Admin.ReadToken != new.Admin.ReadToken {
 		d.Settings = append(d.Settings, Change{"admin.read-token-file", "one token", "another"})
 	}
+	pairs(old.Lists, new.Lists, func(l *spec.List) string { return l.Name }, func(a, b *spec.List) {
+		var none spec.List
+		if a == nil {
+			a = &none
+		}
+		if b == nil {
+			b = &none
+		}
+		changes(listKeys, "lists."+cmp.Or(a.Name, b.Name)+".", a, b, &d.Settings)
+	})
 	pairs(old.Listeners, new.Listeners, func(l *spec.Listener) string { return l.Name }, func(a, b *spec.Listener) {
 		if l := d.listener(a, b); l.What != "" {
 			d.Listeners = append(d.Listeners, l)

@@ -141,3 +141,23 @@ tls.clients none -> {ca: /ca}`},
 		}
 	}
 }
+
+// Lists of networks are compared key by key: one that moved, one that is gone, and a new one.
+func TestCompareLists(t *testing.T) {
+	const rest = `
+listeners: {web: {listen: 'tcp://:80', deny: ['list:a', 'list:b'], to: 'echo:'}}
+`
+	d := Compare(parsed(t, `lists: {a: {url: 'http://a.test/x'}, b: {file: /b.txt}}`+rest), parsed(t, `lists: {a: {url: 'http://b.test/x', every: 1m}, c: {file: /c.txt}}`+strings.Replace(rest, ":b", ":c", 1)))
+	const want = `
+settings         changed
+  lists.a.url    http://a.test/x -> http://b.test/x
+  lists.a.every   -> 1m
+  lists.c.file   none -> /c.txt
+  lists.b.file   /b.txt -> none
+listener web     changed
+  deny           [list:a, list:b] -> [list:a, list:c]
+`
+	if got := "\n" + d.String(); got != want {
+		t.Errorf("%s", got)
+	}
+}

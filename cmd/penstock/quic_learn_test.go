@@ -194,3 +194,48 @@ groups:
 		t.Errorf("%v, want %s", seen, want)
 	}
 }
+
+// Somebody who has seen an ID cannot have it lead elsewhere by longer ones either: the byte that follows an ID in a packet is any of
+// 256. And nobody has clients recognised by IDs that everything begins with.
+func TestQUICLearnedLonger(t *testing.T) {
+	t.Parallel()
+	const ip = "127.0.0.1:0"
+	d := runFile(t, `listeners:
+  quic: {listen: "udp://127.0.0.1:0", to: servers}
+groups:
+  servers: {balance: round-robin, members: ["udp://{0}", "udp://{1}"], quic: {}}
+`, datagramEcho(t, "udp4", ip, "one "), datagramEcho(t, "udp4", ip, "two "))
+	q := &quicClients{t: t, to: d.addr()}
+	victim := q.open()
+	server := q.at(victim, quicInitial("made-up1"))
+	q.at(victim, quicHandshake("server01"))
+	learned := func() int64 {
+		t.Helper()
+		status, err := d.admin.Status(d.ctx())
+		if err != nil || status.QUIC == nil {
+			t.Fatalf("%+v, %v", status, err)
+		}
+		return status.QUIC.Learned
+	}
+	thief := q.open()
+	for q.at(thief, quicInitial("made-up2")) == server {
+		thief = q.open()
+	}
+	for _, longer := range []string{"server010", "server0101", "server01012"} { // as quicShort goes on
+		q.at(thief, quicHandshake(longer))
+	}
+	q.mustStay(quicShort("server01"), server)
+	before := learned()
+	other := q.open()
+	q.at(other, quicInitial("made-up3"))
+	for _, short := range []string{"n", "no", "nob"} {
+		q.at(other, quicHandshake(short))
+	}
+	seen := map[string]bool{}
+	for range 4 {
+		seen[q.at(q.open(), quicShort("nobody01"))] = true
+	}
+	if len(seen) != 2 || learned() != before {
+		t.Errorf("an ID that nobody knows leads to %v; %d were recognised", seen, learned()-before)
+	}
+}

@@ -35,7 +35,7 @@ func (id ID) String() string { return hex.EncodeToString(id.b[:id.n]) }
 
 // A Table knows which IDs flows use, and where those flows lead. An ID stays for a while after its last flow has ended, because a
 // client may have been silent for longer than its flow. Whoever has used an ID first says where it leads: nobody who has seen
-// it can take it away. The methods are safe for concurrent use; the zero Table is ready.
+// it can take it away, neither by the ID nor by longer ones. The methods are safe for concurrent use; the zero Table is ready.
 type Table[V comparable] struct {
 	mu      sync.Mutex
 	ids     map[ID]*entry[V]
@@ -49,6 +49,11 @@ const (
 	MaxIDs = 1 << 16
 	// Keep is how long an ID stays that no flow uses.
 	Keep = 5 * time.Minute
+	// MinLen is the length of the shortest ID that is learned: a few that are shorter would be what many packets begin with.
+	MinLen = 4
+	// guesses is how many bytes behind an ID somebody can guess who has the table learn what may follow: they are encrypted, and of
+	// four there are more than MaxIDs by far.
+	guesses = 3
 )
 
 type entry[V comparable] struct {
@@ -60,7 +65,7 @@ type entry[V comparable] struct {
 }
 
 // Use notes that a flow to to uses an ID. It reports whether the ID leads there, and Done is due: not if another flow had it
-// first, and leads elsewhere, and not if there is no room.
+// first, or one that is shorter by a few bytes, and leads elsewhere, and not if it is too short, or there is no room.
 func (t *Table[V]) Use(id ID, to V, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,6 +79,9 @@ func (t *Table[V]) Use(id ID, to V, now time.Time) bool {
 		}
 		e.flows++
 		return true
+	}
+	if id.n < MinLen || t.guessed(id, to) {
+		return false
 	}
 	most := t.most
 	if most == 0 {
@@ -91,6 +99,22 @@ func (t *Table[V]) Use(id ID, to V, now time.Time) bool {
 	t.ids[id] = &entry[V]{id: id, to: to, flows: 1}
 	t.lengths[id.n]++
 	return true
+}
+
+// guessed reports whether an ID may be the guess of somebody who knows the beginning of it, which leads elsewhere, and what is behind that
+// in a packet. A beginning that is shorter by more says nothing: servers may have the same one in all of their IDs, and it takes nobody's
+// place. The caller holds the lock.
+func (t *Table[V]) guessed(id ID, to V) bool {
+	for n := int(id.n) - guesses; n < int(id.n); n++ {
+		if n < MinLen || t.lengths[n] == 0 {
+			continue
+		}
+		known, _ := NewID(id.b[:n])
+		if e := t.ids[known]; e != nil && e.to != to {
+			return true
+		}
+	}
+	return false
 }
 
 // Done notes that a flow for which Use has reported true has ended, or uses the ID no more.
@@ -113,7 +137,7 @@ func (t *Table[V]) Find(b []byte, whole bool, now time.Time) (to V, id ID, ok bo
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.expire(now)
-	for n := min(len(b), MaxLen); n > 0 && (n == len(b) || !whole); n-- {
+	for n := min(len(b), MaxLen); n >= MinLen && (n == len(b) || !whole); n-- {
 		if t.lengths[n] == 0 {
 			continue
 		}

@@ -37,7 +37,7 @@ func TestTable(t *testing.T) {
 		}
 	}
 	find("abcdefgh", false, "")
-	if !table.Use(id(t, "abcd"), "one", now) || !table.Use(id(t, "abcdefgh"), "two", now) || !table.Use(id(t, "zz"), "three", now) {
+	if !table.Use(id(t, "abcd"), "one", now) || !table.Use(id(t, "abcdefgh"), "two", now) || !table.Use(id(t, "zzzz"), "three", now) {
 		t.Fatal("not learned")
 	}
 	find("abcdxxxxxx", false, "one")
@@ -46,7 +46,21 @@ func TestTable(t *testing.T) {
 	find("abcdefghxx", true, "")
 	find("abcd", true, "one")
 	find("abc", false, "")
-	find("zz", false, "three")
+	find("zzzz", false, "three")
+
+	// Nor can they who guess what follows an ID, and have longer ones lead elsewhere. One that is longer by more is another one.
+	for _, longer := range []string{"abcde", "abcdef", "abcdefg"} {
+		if table.Use(id(t, longer), "evil", now) {
+			t.Errorf("%q was taken for an ID", longer)
+		}
+	}
+	find("abcdefgx", false, "one")
+	for _, short := range []string{"q", "qr", "qrs"} {
+		if table.Use(id(t, short), "evil", now) {
+			t.Errorf("%q was learned", short)
+		}
+	}
+	find("qrst", false, "")
 
 	// Whoever has seen an ID cannot have it lead elsewhere, neither now nor when its flow has ended.
 	if table.Use(id(t, "abcd"), "evil", now) {
@@ -82,7 +96,7 @@ func TestTable(t *testing.T) {
 func TestTableFull(t *testing.T) {
 	table := Table[int]{most: 2}
 	now := time.Unix(0, 0)
-	a, b, c := id(t, "a"), id(t, "b"), id(t, "c")
+	a, b, c := id(t, "aaaa"), id(t, "bbbb"), id(t, "cccc")
 	if !table.Use(a, 1, now) || !table.Use(b, 2, now) || table.Use(c, 3, now) {
 		t.Fatal("two have room, and a third one has not")
 	}
@@ -90,7 +104,7 @@ func TestTableFull(t *testing.T) {
 	if !table.Use(c, 3, now) || table.Use(b, 2, now) || table.Len() != 2 {
 		t.Error("an idle one makes room, and one in use does not")
 	}
-	if to, _, ok := table.Find([]byte("a"), true, now); !ok || to != 1 {
+	if to, _, ok := table.Find([]byte("aaaa"), true, now); !ok || to != 1 {
 		t.Errorf("%d, %t", to, ok)
 	}
 }
@@ -106,7 +120,7 @@ func TestTableModel(t *testing.T) {
 	var table Table[int]
 	model := map[string]*known{}
 	now := time.Unix(0, 0)
-	text := func() string { return "abcdefgh"[rng.IntN(4):][:1+rng.IntN(4)] }
+	text := func() string { return "abcdabcdabcdabcd"[rng.IntN(4):][:1+rng.IntN(12)] }
 	for step := range 20_000 {
 		now = now.Add(time.Duration(rng.Int64N(int64(Keep / 4))))
 		for text, k := range model {
@@ -118,11 +132,19 @@ func TestTableModel(t *testing.T) {
 		case 0:
 			to := rng.IntN(2)
 			k := model[text]
-			want := k == nil || k.to == to
+			want := k != nil && k.to == to
+			if k == nil && len(text) >= MinLen {
+				want = true
+				for n := max(1, len(text)-guesses); n < len(text); n++ {
+					if before := model[text[:n]]; before != nil && before.to != to {
+						want = false
+					}
+				}
+			}
 			if got := table.Use(id(t, text), to, now); got != want {
 				t.Fatalf("seed %d, step %d: Use(%q, %d) is %t", seed, step, text, to, got)
 			}
-			if k == nil {
+			if k == nil && want {
 				k = &known{to: to}
 				model[text] = k
 			}

@@ -8,11 +8,13 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	quicgo "github.com/quic-go/quic-go"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/quicid"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 func setMember(t *testing.T, d *configured, member, state string) {
@@ -147,3 +149,42 @@ groups:
 }
 
 var _ quicgo.ConnectionIDGenerator = (*serverIDs)(nil)
+
+// A connection that begins with an ID in which a server is, and that server does not answer: the flow goes to another one, and the
+// first one has no flow of it.
+func TestQUICPreferredIsDown(t *testing.T) {
+	t.Parallel()
+	dead, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.Close()
+	d := runFile(t, `listeners:
+  quic: {listen: "udp://127.0.0.1:0", to: servers}
+groups:
+  servers:
+    retries: 1
+    quic: {ids: cloud}
+    members: [{to: "udp://{0}", quic-server-id: "aabbccddeeff0011"}, {to: "udp://{1}", quic-server-id: "aabbccddeeff0012"}]
+`, dead.LocalAddr().String(), datagramEcho(t, "udp4", "127.0.0.1:0", "alive "))
+	q := &quicClients{t: t, to: d.addr()}
+	c, packet := q.open(), quicInitial("\x1f\xaa\xbb\xcc\xdd\xee\xff\x00\x11nonce")
+	testwait.Until(t, "the server that is there answers", func() bool { // its client sends again, as the first one may be lost
+		answer := make([]byte, 100)
+		c.Write([]byte(packet))
+		c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		n, err := c.Read(answer)
+		return err == nil && string(answer[:n]) == "alive "+packet
+	})
+	groups, err := d.admin.Groups(d.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flows []int64
+	for _, m := range groups.Groups[0].Members {
+		flows = append(flows, int64(m.Flows))
+	}
+	if fmt.Sprint(flows) != "[0 1]" {
+		t.Errorf("the members have %v flows", flows)
+	}
+}

@@ -173,7 +173,7 @@ func (p *State) returned(w *Target, c upstream.Client) (*upstream.Member, spec.R
 		return nil, spec.ReasonNone
 	}
 	// A server may already have named itself to a client whose connection begins, by a Retry that another relay has carried.
-	if len(w.quic.layouts) > 0 && len(p.lease.Tried()) == 0 {
+	if len(w.quic.layouts) > 0 {
 		if m := w.quic.server(w.group, conn.first.Bytes()); m != nil {
 			return w.group.Prefer(&p.lease, c, m), spec.ReasonNone
 		}

@@ -94,9 +94,6 @@ func (l *Lease) givenUp() *givenUp {
 	return l.given
 }
 
-// Tried returns the members that the flow has given up. They must not be changed.
-func (l *Lease) Tried() []*Member { return l.tried() }
-
 // tried returns the members that the flow will not try again.
 func (l *Lease) tried() []*Member {
 	if l.given == nil {

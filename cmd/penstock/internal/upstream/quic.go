@@ -22,10 +22,10 @@ func (g *Group) byServer() map[string]*Member {
 func (g *Group) Server(id []byte) *Member { return g.table.Load().byServer[string(id)] }
 
 // Return chooses member m of the group for a flow, before any call of Pick: because the flow goes on with a connection that m
-// has, it is chosen even if m is drained or down. The lease then holds a slot of m. Nil and a reason mean that m has no slot, or
-// is a member no longer. A later Pick gives m up, as after any attempt.
+// has, it is chosen even if m is drained or down. The lease then holds a slot of m. Nil and a reason mean that m has no slot, is
+// a member no longer, or that the lease has or had another choice: a later Pick gives m up, as after any attempt.
 func (g *Group) Return(l *Lease, c Client, m *Member) (*Member, spec.Reason) {
-	if m.Removed() || m.group != g {
+	if m.Removed() || m.group != g || l.member != nil || l.given != nil {
 		return nil, spec.ReasonNoMember
 	}
 	if !m.reserve() {

@@ -43,9 +43,16 @@ func TestServer(t *testing.T) {
 			if m, why := g.Return(&second, Client{}, g.Server([]byte("bc"))); m != nil || why != spec.ReasonQueueFull {
 				t.Errorf("%v, %v", m, why)
 			}
+			// A flow that has a member, or has given one up, has no wish any more, and nothing of it is lost.
+			if m := g.Prefer(&first, Client{}, g.Server([]byte("a"))); m != nil || g.Server([]byte("a")).Active() != 0 || first.Member().Name() != "m1" {
+				t.Errorf("%v is preferred to the member that the flow has", m)
+			}
 			// After a failure the flow goes elsewhere.
 			if m, why := g.Pick(&back, Client{}); m == nil || m == drained || drained.Active() != 0 {
 				t.Errorf("%v, %v", m, why)
+			}
+			if m, why := g.Return(&back, Client{}, drained); m != nil || why != spec.ReasonNoMember || drained.Active() != 0 {
+				t.Errorf("a flow goes back to the member that it has given up: %v, %v", m, why)
 			}
 			back.Release()
 			first.Release()

@@ -30,3 +30,13 @@ func TestWriteMembers(t *testing.T) {
 		t.Errorf("%s%+v, want %+v", b.String(), got, m)
 	}
 }
+
+// The text of a configuration that the admin API shows has no key of connection IDs, however it is written.
+func TestConfigWithoutKeys(t *testing.T) {
+	key := "\x8f\x95\xf0\x92\x45\x76\x5f\x80\x25\x69\x34\xe5\x0c\x66\x20\x7f"
+	groups := []*spec.Group{{}, {QUIC: &spec.QUIC{IDs: []spec.QUICLayout{{}, {Key: key}}}}}
+	text := "a: 0x8f95f09245765f80256934e50c66207f, b: ${K:-8F95F09245765f80256934E50C66207F}, c: 8f95f092"
+	if got := withoutKeys(text, groups); got != "a: 0x[secret], b: ${K:-[secret]}, c: 8f95f092" {
+		t.Error(got)
+	}
+}

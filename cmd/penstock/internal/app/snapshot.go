@@ -3,8 +3,10 @@ package app
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -232,7 +234,22 @@ func (d *daemon) configStatus(f *activeConfig) api.ConfigInfo {
 // variables are shown as written: their values may be secrets.
 func (d *daemon) Config() api.Config {
 	f := d.active.Load()
-	return api.Config{ConfigInfo: d.configStatus(f), Text: string(f.Written)}
+	return api.Config{ConfigInfo: d.configStatus(f), Text: withoutKeys(string(f.Written), f.Groups)}
+}
+
+// withoutKeys returns the text of a configuration without the keys of connection IDs of QUIC, which may be in it.
+func withoutKeys(text string, groups []*spec.Group) string {
+	for _, g := range groups {
+		if g.QUIC == nil {
+			continue
+		}
+		for i := range g.QUIC.IDs {
+			if key := g.QUIC.IDs[i].Key; key != "" {
+				text = regexp.MustCompile(fmt.Sprintf("(?i)%x", key)).ReplaceAllString(text, "[secret]")
+			}
+		}
+	}
+	return text
 }
 
 // Listeners returns the listeners in the order of the file.

@@ -18,6 +18,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/firstbytes"
 	"github.com/penstock/penstock/cmd/penstock/internal/lists"
+	"github.com/penstock/penstock/cmd/penstock/internal/quicid"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/rules"
 	"github.com/penstock/penstock/cmd/penstock/internal/sources"
@@ -95,6 +96,10 @@ func (c *Explain) Run(call Call) int {
 	id, err := hex.DecodeString(strings.TrimPrefix(c.CID, "0x"))
 	if err != nil {
 		fmt.Fprintf(stderr, "penstock: --cid: %s does not consist of pairs of hexadecimal digits\n", c.CID)
+		return cli.ExitUsage
+	}
+	if len(id) > quicid.MaxLen {
+		fmt.Fprintf(stderr, "penstock: --cid: %d bytes; a connection ID has at most %d\n", len(id), quicid.MaxLen)
 		return cli.ExitUsage
 	}
 	e, err := explain(cfg, c.Listener, c.Port, lookup, m, all, id)

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,6 +26,9 @@ import (
 // Patience bounds each wait for something that must happen.
 const Patience = 30 * time.Second
 
+// folder is what Run.Begin has made, of which nothing is left when the program is interrupted.
+var folder atomic.Pointer[string]
+
 // Main is the main function of a program: it runs it, tells its error, and ends whatever is still running of what it started, also
 // when it is interrupted.
 func Main(name string, run func() error) {
@@ -33,6 +37,9 @@ func Main(name string, run func() error) {
 	go func() {
 		<-signals
 		proc.EndAll()
+		if dir := folder.Load(); dir != nil {
+			os.RemoveAll(*dir)
+		}
 		os.Exit(130)
 	}()
 	err := run()
@@ -87,6 +94,7 @@ func (r *Run) Begin(files uint64) (end func(), err error) {
 	if r.Dir, err = os.MkdirTemp("", "penstock-trial-"); err != nil {
 		return nil, err
 	}
+	folder.Store(&r.Dir)
 	done := func() {}
 	defer func() {
 		if err != nil {

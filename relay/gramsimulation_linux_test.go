@@ -380,7 +380,7 @@ func (s *gramSimulation) start() {
 	}
 	r, err := (&Engine{c}).Restore(RestoreConfig{})
 	for loss, n := range r.Lost.All() {
-		if loss == hold.LossListener && (s.relistens > 0 || s.drain.ever) && (s.faulted || s.kind.limit > 0) {
+		if loss == hold.LossListener && (s.relistens > 0 || s.drain.ever) && (s.faulted || s.kind.limit > 0 || s.drain.ended) { // a process that died as its drain ended had let go of that loop's socket, and was about to end the flows
 			s.unknown += int(n)
 		}
 	}

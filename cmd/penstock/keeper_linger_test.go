@@ -224,6 +224,7 @@ listeners:
 		t.Fatal(out)
 	}
 	k.started(1)
+	k.executed() // or SIGTERM may end it before it can pass that on
 	all.answer("after the upgrade")
 	asks(strings.Repeat("after the upgrade ", 5000))
 

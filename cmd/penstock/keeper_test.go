@@ -113,6 +113,16 @@ func (k *kept) started(n int64) (w api.WorkerStart) {
 	return w
 }
 
+// executed waits until the keeper has executed the binary of an upgrade.
+func (k *kept) executed() {
+	k.t.Helper()
+	testwait.Until(k.t, "the keeper has replaced itself", func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return slices.ContainsFunc(k.lines, func(l map[string]any) bool { return l["event"] == "keeper-upgraded" })
+	})
+}
+
 // end sends the worker a signal.
 func (k *kept) end(s syscall.Signal) {
 	k.t.Helper()

@@ -158,7 +158,7 @@ func (s *gramSimulation) readGram(p *gramEnd, i int, dir byte) bool {
 // mayOvertake reports whether a datagram may arrive after a later one of its client: what goes from loop to loop; an echo, which comes from the listener,
 // be it by one flow or another; and what a port has received while the flow got a socket of its own, which may be read first.
 func (s *gramSimulation) mayOvertake(x *gramSent, dir byte) bool {
-	closing := s.relistens > 0 || s.drain.ever || s.drain.begun
+	closing := s.relistens > 0 || s.drain.ever || s.drain.begun || s.successor.ever
 	return x.dir == up && (s.strayed || closing && (dir != x.dir || s.kind.busy > 0))
 }
 

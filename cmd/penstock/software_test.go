@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/testcerts"
@@ -258,6 +259,12 @@ func TestIperf(t *testing.T) {
 		}
 		if json.Unmarshal(out, &report) != nil || err != nil || report.Error != "" || report.End.Sent.Bytes == 0 {
 			t.Errorf("iperf3 %v: %v, %+v\n%.500s", args, err, report, out)
+			continue
+		}
+		d.signal(syscall.SIGTERM)
+		d.mustExit(0)
+		if moved := d.line("ended")["bytes"].(float64); moved < 64<<10 {
+			t.Errorf("iperf3 %v: %.0f bytes were relayed", args, moved)
 		}
 	}
 }

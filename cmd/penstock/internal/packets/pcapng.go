@@ -150,10 +150,11 @@ func (f *writer) text(code uint16, text string) {
 	if text == "" {
 		return
 	}
+	text = strings.ToValidUTF8(text, "\uFFFD") // before it is cut: a replacement is longer than what it replaces
 	if len(text) > maxText {
 		text = strings.ToValidUTF8(text[:maxText-3], "") + "..."
 	}
-	f.option(code, []byte(strings.ToValidUTF8(text, "\uFFFD")))
+	f.option(code, []byte(text))
 }
 
 func (f *writer) option(code uint16, value []byte) {

@@ -69,7 +69,7 @@ type Source interface {
 	Unban(ctx context.Context, network string) (api.Ban, error)
 	// SetSplit changes the weights of the parts of a route, and returns the route. The change has been checked. An unknown listener,
 	// route or part is api.NotFound.
-	SetSplit(listener, route string, change api.SplitChange) (api.Route, error)
+	SetSplit(ctx context.Context, listener, route string, change api.SplitChange) (api.Route, error)
 	// MemberChanges returns how running members, and the weights of parts, differ from the file.
 	MemberChanges() api.MemberChanges
 

@@ -173,7 +173,7 @@ func (s *synthetic) Lists() api.Lists {
 	return api.Lists{Lists: []api.List{{Name: "bad", Source: "/etc/penstock/bad.txt", Networks: 3, Bytes: 262171, Hits: 7, Loaded: time.Unix(1.7e9, 0).UTC(), Saved: true, BadLines: 1, FirstBad: []string{"line 2: x"}, Failures: 2}}}
 }
 
-func (s *synthetic) SetSplit(listener, route string, change api.SplitChange) (api.Route, error) {
+func (s *synthetic) SetSplit(_ context.Context, listener, route string, change api.SplitChange) (api.Route, error) {
 	r := s.Listeners()[0].Routes[2]
 	if listener != "web" || route != r.Name {
 		return api.Route{}, api.NotFound("route", route, "")

@@ -17,11 +17,15 @@ func (s *Server) setSplit(w http.ResponseWriter, r *http.Request) error {
 	s.changing.Add(1)
 	defer s.changing.Add(-1)
 	listener, name := r.PathValue("listener"), r.PathValue("route")
-	to, err := s.source.SetSplit(listener, name, c)
+	to, err := s.source.SetSplit(r.Context(), listener, name, c)
 	if err != nil {
 		return err
 	}
-	s.event(r, "info", "split", listener+"/"+name, "was set to "+to.Shares())
+	where := ""
+	if to.FleetWeights {
+		where = ", in the whole fleet"
+	}
+	s.event(r, "info", "split", listener+"/"+name, "was set to "+to.Shares()+where)
 	reply(w, to)
 	return nil
 }

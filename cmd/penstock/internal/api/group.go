@@ -71,6 +71,9 @@ type Route struct {
 	ClientNames []string `json:"client_names,omitempty"`
 	PassTLS     bool     `json:"pass_tls,omitempty"`
 	Default     bool     `json:"default,omitempty"` // no other route matches
+	// FleetWeights says that operators have changed the weights of the parts on all relays of the fleet.
+	FleetWeights bool   `json:"fleet_weights,omitempty"`
+	Error        string `json:"error,omitempty"` // why the fleet could not be told of a change, which this relay has; only in the answer to one
 	Numbers
 }
 

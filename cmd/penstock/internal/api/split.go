@@ -106,6 +106,7 @@ func (c *Client) SetSplit(ctx context.Context, listener, route string, change Sp
 type SplitDifference struct {
 	Listener string           `json:"listener"`
 	Route    string           `json:"route"`
+	Fleet    bool             `json:"fleet,omitempty"` // all relays of the fleet were told
 	Parts    []PartDifference `json:"parts"`
 }
 

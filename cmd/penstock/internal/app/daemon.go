@@ -150,7 +150,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	}
 	d.reloads.asked = k.Before().Reloads
 	d.reloads.asked.Due, d.reloads.left = k.MissedReload(), k.Before().Reloads.Due
-	d.splits.restore(k.Before().Splits)
+	d.splits.restore(k.Before().Splits, k.Before().Fleet)
 	if err := d.bans.restore(cfg.Node.State, k.First(), k.Before().Bans); err != nil {
 		log.Error("the bans of before cannot be had", "error", err)
 	}

@@ -144,6 +144,7 @@ func (p *fleetPart) run() {
 func (p *fleetPart) join(ctx context.Context, f spec.Fleet) {
 	if f.Registry.Kind == "" {
 		p.d.setNodeDrain(false, "", "")
+		p.d.fleetSplits(fleet.SplitsChange{All: true})
 		return
 	}
 	name := fleetName(f)
@@ -174,6 +175,7 @@ func (p *fleetPart) join(ctx context.Context, f spec.Fleet) {
 	var running sync.WaitGroup
 	running.Go(func() { p.checks.Run(ctx, client, f.Key) })
 	running.Go(func() { p.d.followBans(ctx, client, f.Key) })
+	running.Go(func() { p.d.followSplits(ctx, client, f.Key) })
 	presence.Run(ctx)
 	running.Wait()
 	p.mu.Lock()

@@ -62,7 +62,8 @@ func (d *daemon) stateChanged() bool {
 func (d *daemon) saveState(sources int) {
 	err := d.keeping.SaveState(d.set, sources == allSavedSources, func(now time.Time) (keeping.Rest, uint64) {
 		f, events := d.active.Load(), d.log.events.Last()
-		rest := keeping.Rest{Started: d.started, Limits: map[string]admit.SavedLimits{}, Events: d.log.events.Latest(savedEvents), Failed: d.reloads.lastFailed(), Reloads: d.reloads.saved(), Drain: d.shutdown.due(), Splits: d.splits.saved(), Bans: d.bans.All(now)}
+		rest := keeping.Rest{Started: d.started, Limits: map[string]admit.SavedLimits{}, Events: d.log.events.Latest(savedEvents), Failed: d.reloads.lastFailed(), Reloads: d.reloads.saved(), Drain: d.shutdown.due(), Bans: d.bans.All(now)}
+		rest.Splits, rest.Fleet = d.splits.saved()
 		if f.total != nil && f.total.Saves() {
 			total := f.total.Save(now)
 			rest.Total = &total

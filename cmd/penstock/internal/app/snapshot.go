@@ -315,6 +315,9 @@ func (d *snapshot) Listeners() []api.Listener {
 			to.Group, to.Parts = partsOf(f.plans[l.Name], r, func(group string) api.Numbers {
 				return byRoute[hooks.Names{Listener: l.Name, Route: r.Name, Group: group}]
 			})
+			if to.Parts != nil {
+				_, to.FleetWeights = d.splits.weights(l.Name, r)
+			}
 			out.Routes = append(out.Routes, to)
 		}
 		out.Certificates, out.FailingFiles, out.CertificateFailures = certificatesOf(f.plans[l.Name])

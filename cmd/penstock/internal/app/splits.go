@@ -1,177 +1,317 @@
 package app
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/admin"
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
+	"github.com/penstock/penstock/cmd/penstock/internal/fleet"
 	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
-// splits are the weights of parts that operators have changed at run time. Those of a route stay, over reloads and in the next worker, until the
-// configuration has other parts or weights there than when they were changed.
+// splits are the weights of parts that operators have changed at run time: of this relay, until the configuration has other parts or weights there
+// than when they were changed; and of the fleet, which hold for all configurations that have the parts and weights of then. A change of the fleet
+// overtakes those of this relay, which are made where there is no fleet, or while its etcd does not answer.
 type splits struct {
-	mu      sync.Mutex
-	changed map[routeName]keeping.Split
+	asking sync.Mutex // one request at a time; locked before mu
+
+	mu    sync.Mutex
+	own   map[routeName]spec.SplitChange
+	fleet map[routeName]spec.RouteSplits
 }
 
 // routeName identifies a route.
 type routeName struct{ listener, route string }
 
-// weightsOf returns the weights of parts by their names.
-func weightsOf(parts []spec.Part) map[string]int {
-	m := map[string]int{}
-	for i := range parts {
-		m[parts[i].Name()] = parts[i].Weight
+func (k routeName) String() string { return k.listener + "/" + k.route }
+
+func compareRoutes(a, b routeName) int { return strings.Compare(a.String(), b.String()) }
+
+// weights returns the weights that the parts of a route have, and whether the fleet has them.
+func (s *splits) weights(listener string, r *spec.Route) (weights map[string]int, ofFleet bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, file := routeName{listener, r.Name}, spec.WeightsOf(r.To)
+	if c, ok := s.own[k]; ok && maps.Equal(c.File, file) {
+		return c.Weights, false
 	}
-	return m
+	if all, ok := s.fleet[k]; ok {
+		if c := all.For(file); c != nil {
+			return c.Weights, true
+		}
+	}
+	return file, false
 }
 
 // apply gives the parts of a listener's routes the weights that operators have chosen.
 func (s *splits) apply(p *hooks.Plan) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, r := range p.Spec.AllRoutes() {
-		c, ok := s.changed[routeName{p.Spec.Name, r.Name}]
-		if !ok || !maps.Equal(c.File, weightsOf(r.To)) {
-			continue
+		if len(r.To) > 1 {
+			weights, _ := s.weights(p.Spec.Name, r)
+			p.SetWeights(r, weights)
 		}
-		p.SetWeights(r, c.Weights)
 	}
 }
 
-// forget forgets the changes that a configuration has overtaken.
+// forget forgets the changes of this relay that a configuration has overtaken.
 func (s *splits) forget(f *activeConfig) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.changed, func(k routeName, c keeping.Split) bool {
+	maps.DeleteFunc(s.own, func(k routeName, c spec.SplitChange) bool {
 		p := f.plans[k.listener]
 		if p == nil {
 			return true
 		}
 		r := p.RouteNamed(k.route)
-		return r == nil || !maps.Equal(c.File, weightsOf(r.To))
+		return r == nil || !maps.Equal(c.File, spec.WeightsOf(r.To))
 	})
 }
 
-// set changes the weights of some parts of a route; nil: all are as in the file again.
-func (s *splits) set(p *hooks.Plan, r *spec.Route, change map[string]int) error {
-	file := weightsOf(r.To)
-	if len(file) < 2 {
-		return api.NewProblem(http.StatusConflict, fmt.Sprintf("route %s of listener %s has one part", r.Name, p.Spec.Name), "a route whose to is a list of parts")
-	}
+// setOwn notes a change of this relay.
+func (s *splits) setOwn(k routeName, c spec.SplitChange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := routeName{p.Spec.Name, r.Name}
-	weights := maps.Clone(file)
-	if c, ok := s.changed[k]; ok && change != nil {
-		weights = maps.Clone(c.Weights)
+	all := s.fleet[k]
+	if maps.Equal(c.File, c.Weights) && all.For(c.File) == nil {
+		delete(s.own, k)
+		return
 	}
-	for _, name := range slices.Sorted(maps.Keys(change)) {
-		if _, ok := file[name]; !ok {
-			return api.NotFound("part", name, strings.Join(slices.Sorted(maps.Keys(file)), ", "))
+	s.own[k] = c
+}
+
+// dropOwn forgets a change of this relay, because the fleet has been told what holds.
+func (s *splits) dropOwn(k routeName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.own, k)
+}
+
+// fleetHas notes what the fleet has, and returns the routes of which that is news. What is older than what is known is left out.
+func (s *splits) fleetHas(ch fleet.SplitsChange) (news []routeName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	listed := map[routeName]bool{}
+	for _, r := range slices.Concat(ch.Changed, ch.Undone) {
+		k := routeName{r.Listener, r.Route}
+		listed[k] = true
+		was, ok := s.fleet[k]
+		if newer := r.Revision > was.Revision || ch.All && r.Revision != was.Revision; !newer || !ok && len(r.Changes) == 0 {
+			continue
 		}
-		if w := change[name]; w < 0 || w > spec.MaxPartWeight {
-			return api.NewProblem(http.StatusBadRequest, fmt.Sprintf("weight of %s: %d", name, w), fmt.Sprintf("0 to %d", spec.MaxPartWeight))
+		s.fleet[k] = r
+		delete(s.own, k)
+		news = append(news, k)
+	}
+	for k, was := range s.fleet {
+		if ch.All && !listed[k] {
+			delete(s.fleet, k)
+			if len(was.Changes) > 0 {
+				delete(s.own, k)
+				news = append(news, k)
+			}
 		}
-		weights[name] = change[name]
 	}
-	if !slices.ContainsFunc(slices.Collect(maps.Values(weights)), func(n int) bool { return n > 0 }) {
-		return api.NewProblem(http.StatusConflict, "all weights would be 0: no client would have a part", "a weight of at least 1 for one part")
+	slices.SortFunc(news, compareRoutes)
+	return news
+}
+
+// fleetBy returns who has changed the weights of a route for the fleet last; empty: nobody.
+func (s *splits) fleetBy(k routeName) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.fleet[k]; len(r.Changes) > 0 {
+		return config.PlainLine(r.Changes[0].By)
 	}
-	p.SetWeights(r, weights)
-	if delete(s.changed, k); !maps.Equal(weights, file) {
-		s.changed[k] = keeping.Split{Listener: k.listener, Route: k.route, File: file, Weights: weights}
-	}
-	return nil
+	return ""
 }
 
 // saved returns the changes for the next worker, in order.
-func (s *splits) saved() []keeping.Split {
+func (s *splits) saved() (own []keeping.Split, ofFleet []spec.RouteSplits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.SortedFunc(maps.Values(s.changed), func(a, b keeping.Split) int {
-		return strings.Compare(a.Listener+"/"+a.Route, b.Listener+"/"+b.Route)
-	})
+	for _, k := range slices.SortedFunc(maps.Keys(s.own), compareRoutes) {
+		own = append(own, keeping.Split{Listener: k.listener, Route: k.route, SplitChange: s.own[k]})
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(s.fleet), compareRoutes) {
+		ofFleet = append(ofFleet, s.fleet[k])
+	}
+	return own, ofFleet
 }
 
 // restore takes over the changes that the worker before has saved, as far as they are some that operators could have made.
-func (s *splits) restore(list []keeping.Split) {
-	s.changed = map[routeName]keeping.Split{}
-	for _, c := range list {
-		sum, good := 0, len(c.File) > 1 && maps.EqualFunc(c.File, c.Weights, func(_, _ int) bool { return true })
-		for _, w := range c.Weights {
-			good = good && w >= 0 && w <= spec.MaxPartWeight
-			sum += w
+func (s *splits) restore(own []keeping.Split, ofFleet []spec.RouteSplits) {
+	s.own, s.fleet = map[routeName]spec.SplitChange{}, map[routeName]spec.RouteSplits{}
+	for _, c := range own {
+		if c.Valid() {
+			s.own[routeName{c.Listener, c.Route}] = c.SplitChange
 		}
-		if good && sum > 0 {
-			s.changed[routeName{c.Listener, c.Route}] = c
+	}
+	for _, r := range ofFleet {
+		if !slices.ContainsFunc(r.Changes, func(c spec.SplitChange) bool { return !c.Valid() }) {
+			s.fleet[routeName{r.Listener, r.Route}] = r
 		}
 	}
 }
 
-// SetSplit changes the weights of the parts of a route, and returns the route.
-func (d *daemon) SetSplit(listener, route string, change api.SplitChange) (api.Route, error) {
-	if err := d.changeSplit(listener, route, change); err != nil {
+// SetSplit changes the weights of the parts of a route, here and in the whole fleet, and returns the route.
+func (d *daemon) SetSplit(ctx context.Context, listener, route string, change api.SplitChange) (api.Route, error) {
+	d.splits.asking.Lock()
+	defer d.splits.asking.Unlock()
+	k := routeName{listener, route}
+	c, parts, err := d.newSplit(k, change)
+	if err != nil {
 		return api.Route{}, err
 	}
+	c.By, c.At = config.PlainLine(admin.Actor(ctx)), time.Now().UTC().Truncate(time.Millisecond)
+	var all spec.RouteSplits
+	told, failed := d.inFleet(ctx, func(ctx context.Context, client *etcd.Client, key string) (err error) {
+		o := fleet.Operator{Client: client, Key: key, By: d.fleet.node.ID}
+		if c.By != "" {
+			o.By = c.By + " at " + o.By
+		}
+		all, err = o.SetSplit(ctx, listener, route, c, parts)
+		return err
+	})
+	if told && failed == nil {
+		d.splits.fleetHas(fleet.SplitsChange{Changed: []spec.RouteSplits{all}})
+		d.splits.dropOwn(k)
+	} else {
+		d.splits.setOwn(k, c)
+	}
+	d.splitChanged(k)
 	d.saveState(savedSources) // a change that was answered is known to the next worker
 	for _, l := range d.Listeners() {
 		for i := range l.Routes {
-			if l.Name == listener && l.Routes[i].Name == route {
-				return l.Routes[i], nil
+			if r := &l.Routes[i]; l.Name == listener && r.Name == route {
+				if failed != nil {
+					r.Error = "the fleet was not told: " + config.OneLine(failed)
+				}
+				return *r, nil
 			}
 		}
 	}
 	return api.Route{}, api.NotFound("route", route, "") // a reload has removed it meanwhile
 }
 
-func (d *daemon) changeSplit(listener, route string, change api.SplitChange) error {
+// newSplit returns what a change makes of the weights of a route's parts, and the parts as text.
+func (d *daemon) newSplit(k routeName, change api.SplitChange) (c spec.SplitChange, text string, err error) {
+	p := d.active.Load().plans[k.listener]
+	if p == nil {
+		return c, "", api.NotFound("listener", k.listener, "those of /v1/listeners")
+	}
+	r := p.RouteNamed(k.route)
+	if r == nil {
+		return c, "", api.NotFound("route", k.route, "those of listener "+k.listener+" in /v1/listeners")
+	}
+	if len(r.To) < 2 {
+		return c, "", api.NewProblem(http.StatusConflict, fmt.Sprintf("route %s of listener %s has one part", r.Name, p.Spec.Name), "a route whose to is a list of parts")
+	}
+	c.File = spec.WeightsOf(r.To)
+	c.Weights = maps.Clone(c.File)
+	if change.Weights != nil {
+		now, _ := d.splits.weights(k.listener, r)
+		c.Weights = maps.Clone(now)
+	}
+	for _, name := range slices.Sorted(maps.Keys(change.Weights)) {
+		if _, ok := c.File[name]; !ok {
+			return c, "", api.NotFound("part", name, strings.Join(slices.Sorted(maps.Keys(c.File)), ", "))
+		}
+		if w := change.Weights[name]; w < 0 || w > spec.MaxPartWeight {
+			return c, "", api.NewProblem(http.StatusBadRequest, fmt.Sprintf("weight of %s: %d", name, w), fmt.Sprintf("0 to %d", spec.MaxPartWeight))
+		}
+		c.Weights[name] = change.Weights[name]
+	}
+	if !c.Valid() {
+		return c, "", api.NewProblem(http.StatusConflict, "all weights would be 0: no client would have a part", "a weight of at least 1 for one part")
+	}
+	return c, config.PartsText(partsWith(r.To, c.Weights)), nil
+}
+
+// partsWith returns parts with other weights.
+func partsWith(parts []spec.Part, weights map[string]int) []spec.Part {
+	parts = slices.Clone(parts)
+	for i := range parts {
+		parts[i].Weight = weights[parts[i].Name()]
+	}
+	return parts
+}
+
+// splitChanged gives the parts of a route the weights that they have now, and returns them as text; empty: there is no such route.
+func (d *daemon) splitChanged(k routeName) string {
 	d.active.switching.RLock() // a reload either finds the change, or makes the plan that is changed
 	defer d.active.switching.RUnlock()
-	p := d.active.Load().plans[listener]
+	p := d.active.Load().plans[k.listener]
 	if p == nil {
-		return api.NotFound("listener", listener, "those of /v1/listeners")
+		return ""
 	}
-	r := p.RouteNamed(route)
-	if r == nil {
-		return api.NotFound("route", route, "those of listener "+listener+" in /v1/listeners")
+	r := p.RouteNamed(k.route)
+	if r == nil || len(r.To) < 2 {
+		return ""
 	}
-	return d.splits.set(p, r, change.Weights)
+	weights, _ := d.splits.weights(k.listener, r)
+	p.SetWeights(r, weights)
+	return config.PartsText(partsWith(r.To, weights))
+}
+
+// followSplits takes over the weights of the fleet until ctx ends.
+func (d *daemon) followSplits(ctx context.Context, c *etcd.Client, key string) {
+	fleet.FollowSplits(ctx, c, key, d.fleetSplits)
+}
+
+// fleetSplits takes over weights of the fleet.
+func (d *daemon) fleetSplits(ch fleet.SplitsChange) {
+	news := d.splits.fleetHas(ch)
+	for _, k := range news {
+		if text := d.splitChanged(k); text != "" {
+			by := d.splits.fleetBy(k)
+			d.log.Info("the fleet has set weights of parts", "route", k.String(), "to", text, "by", by)
+			d.log.eventBy(by, slog.LevelInfo, "split", k.String(), "has by the fleet: "+text)
+		}
+	}
+	if len(news) > 0 {
+		d.saveState(savedSources)
+	}
 }
 
 // splitDifferences returns how the weights of parts differ from the file, and writes the parts as the file would have them.
 func (d *daemon) splitDifferences(yaml *strings.Builder) (list []api.SplitDifference) {
 	var defaults strings.Builder
-	for _, c := range d.splits.saved() {
-		diff := api.SplitDifference{Listener: c.Listener, Route: c.Route}
-		p := d.active.Load().plans[c.Listener]
-		if p == nil || p.RouteNamed(c.Route) == nil {
-			continue // a reload has just removed it
-		}
-		r := p.RouteNamed(c.Route)
-		parts := slices.Clone(r.To)
-		for i := range parts {
-			name := parts[i].Name()
-			if parts[i].Weight = c.Weights[name]; parts[i].Weight != c.File[name] {
-				diff.Parts = append(diff.Parts, api.PartDifference{Name: name, File: c.File[name], Running: parts[i].Weight})
+	f := d.active.Load()
+	for _, l := range slices.Sorted(maps.Keys(f.plans)) {
+		for _, r := range f.plans[l].Spec.AllRoutes() {
+			weights, ofFleet := d.splits.weights(l, r)
+			diff := api.SplitDifference{Listener: l, Route: r.Name, Fleet: ofFleet}
+			for i := range r.To {
+				name := r.To[i].Name()
+				if weights[name] != r.To[i].Weight {
+					diff.Parts = append(diff.Parts, api.PartDifference{Name: name, File: r.To[i].Weight, Running: weights[name]})
+				}
 			}
+			if diff.Parts == nil {
+				continue
+			}
+			list = append(list, diff)
+			to := config.PartsText(partsWith(r.To, weights))
+			if r != f.plans[l].Spec.Default { // a list of routes would replace that of the file
+				fmt.Fprintf(yaml, "# listener %s, route %s: to: %s\n", l, r.Name, to)
+				continue
+			}
+			key, _ := json.Marshal(l)
+			fmt.Fprintf(&defaults, "  %s: {to: %s}\n", key, to)
 		}
-		list = append(list, diff)
-		if r != p.Spec.Default { // a list of routes would replace that of the file
-			fmt.Fprintf(yaml, "# listener %s, route %s: to: %s\n", c.Listener, r.Name, config.PartsText(parts))
-			continue
-		}
-		key, _ := json.Marshal(c.Listener)
-		fmt.Fprintf(&defaults, "  %s: {to: %s}\n", key, config.PartsText(parts))
 	}
 	if defaults.Len() > 0 {
 		yaml.WriteString("listeners:\n" + defaults.String())

@@ -3,7 +3,9 @@ package app
 import (
 	"testing"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/fleet"
 	"github.com/penstock/penstock/cmd/penstock/internal/keeping"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
 // What no operator could have changed is not taken over from the worker before.
@@ -23,9 +25,70 @@ func TestRestoredSplits(t *testing.T) {
 		{nil, nil, false},
 	} {
 		var s splits
-		s.restore([]keeping.Split{{Listener: "web", Route: "default", File: c.file, Weights: c.weights}})
-		if got := len(s.changed) == 1; got != c.good {
-			t.Errorf("%v, %v: %v", c.file, c.weights, got)
+		change := spec.SplitChange{File: c.file, Weights: c.weights}
+		s.restore([]keeping.Split{{Listener: "web", Route: "default", SplitChange: change}}, []spec.RouteSplits{{Listener: "web", Route: "default", Changes: []spec.SplitChange{change}}})
+		if own, all := s.saved(); len(own) == 1 != c.good || len(all) == 1 != c.good {
+			t.Errorf("%v, %v: %v, %v", c.file, c.weights, own, all)
 		}
+	}
+}
+
+// Which weights hold, as changes of this relay and of the fleet come one after the other.
+func TestFleetSplits(t *testing.T) {
+	parts := func(blue, green int) []spec.Part {
+		return []spec.Part{{Group: &spec.Group{Name: "blue"}, Weight: blue}, {Group: &spec.Group{Name: "green"}, Weight: green}}
+	}
+	r, k := &spec.Route{Name: "default", To: parts(100, 0)}, routeName{"web", "default"}
+	to := func(green int) spec.SplitChange {
+		return spec.SplitChange{File: spec.WeightsOf(r.To), Weights: map[string]int{"blue": 100 - green, "green": green}}
+	}
+	at := func(revision int64, changes ...spec.SplitChange) []spec.RouteSplits {
+		return []spec.RouteSplits{{Listener: "web", Route: "default", Revision: revision, Changes: changes}}
+	}
+	var s splits
+	s.restore(nil, nil)
+	step := func(what string, ch fleet.SplitsChange, news bool, green int, ofFleet bool) {
+		t.Helper()
+		if got := s.fleetHas(ch); (len(got) == 1) != news {
+			t.Errorf("%s: %v are news", what, got)
+		}
+		own, all := s.saved()
+		s.restore(own, all) // by the next worker
+		if w, of := s.weights("web", r); w["green"] != green || of != ofFleet {
+			t.Errorf("%s: %v, of the fleet: %v", what, w, of)
+		}
+	}
+	step("nothing", fleet.SplitsChange{All: true, Revision: 3}, false, 0, false)
+	s.setOwn(k, to(10))
+	step("the fleet has none, as before", fleet.SplitsChange{All: true, Revision: 4}, false, 10, false)
+	step("an older one is undone", fleet.SplitsChange{Undone: at(4), Revision: 4}, false, 10, false)
+	step("a change", fleet.SplitsChange{Changed: at(5, to(20)), Revision: 5}, true, 20, true)
+	s.setOwn(k, to(30))
+	step("the same, after contact was lost", fleet.SplitsChange{All: true, Changed: at(5, to(20)), Revision: 6}, false, 30, false)
+	s.setOwn(k, to(0))
+	step("undone here only", fleet.SplitsChange{All: true, Changed: at(5, to(20)), Revision: 6}, false, 0, false)
+	step("a newer one", fleet.SplitsChange{Changed: at(8, to(40)), Revision: 8}, true, 40, true)
+	step("an older one, late", fleet.SplitsChange{Changed: at(7, to(50)), Revision: 7}, false, 40, true)
+	step("an older end, late", fleet.SplitsChange{Undone: at(7), Revision: 7}, false, 40, true)
+	step("from a backup of the cluster", fleet.SplitsChange{All: true, Changed: at(2, to(60)), Revision: 2}, true, 60, true)
+	other := to(70)
+	other.File = spec.WeightsOf(parts(50, 50))
+	step("of another configuration, too", fleet.SplitsChange{Changed: at(9, other, to(80)), Revision: 9}, true, 80, true)
+	r.To = parts(50, 50)
+	step("the other configuration", fleet.SplitsChange{}, false, 70, true)
+	r.To = parts(1, 1)
+	step("a third one", fleet.SplitsChange{}, false, 1, false)
+	r.To = parts(100, 0)
+	step("undone", fleet.SplitsChange{Undone: at(10), Revision: 10}, true, 0, false)
+	step("what was before that, late", fleet.SplitsChange{Changed: at(9, to(80)), Revision: 9}, false, 0, false)
+	step("anew", fleet.SplitsChange{Changed: at(11, to(90)), Revision: 11}, true, 90, true)
+	s.setOwn(k, to(95))
+	step("gone from the fleet while there was no contact", fleet.SplitsChange{All: true, Revision: 20}, true, 0, false)
+	if own, all := s.saved(); len(own)+len(all) != 0 {
+		t.Errorf("%v, %v are left", own, all)
+	}
+	s.setOwn(k, to(0))
+	if own, _ := s.saved(); len(own) != 0 {
+		t.Errorf("as in the file, yet noted: %v", own)
 	}
 }

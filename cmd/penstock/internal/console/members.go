@@ -166,7 +166,11 @@ func (c *DiffCmd) print(o out, d differences) {
 		for _, p := range s.Parts {
 			parts = append(parts, fmt.Sprintf("%s has weight %d instead of %d", printable(p.Name), p.Running, p.File))
 		}
-		fmt.Fprintf(o, "route %s/%s: %s\n", printable(s.Listener), printable(s.Route), strings.Join(parts, ", "))
+		where := ""
+		if s.Fleet {
+			where = ", in the whole fleet"
+		}
+		fmt.Fprintf(o, "route %s/%s: %s%s\n", printable(s.Listener), printable(s.Route), strings.Join(parts, ", "), where)
 	}
 	t := newTable("~MEMBER", "WHAT", "~FILE", "~RUNNING")
 	for _, m := range d.Members.Changes {

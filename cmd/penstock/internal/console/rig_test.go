@@ -331,7 +331,7 @@ func (d *daemon) Unban(_ context.Context, n string) (b api.Ban, err error) {
 
 func (d *daemon) Lists() api.Lists { return api.Lists{Lists: []api.List{}} }
 
-func (d *daemon) SetSplit(listener, route string, change api.SplitChange) (api.Route, error) {
+func (d *daemon) SetSplit(_ context.Context, listener, route string, change api.SplitChange) (api.Route, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if listener != d.status.Listeners[0].Name || route != "default" {

@@ -21,7 +21,7 @@ type SplitCmd struct {
 
 // Help returns the text that penstock split --help prints below the flags.
 func (SplitCmd) Help() string {
-	return "The share of a part is its weight divided by the sum of all. A change is for new flows, takes effect at once, and lasts over reloads, upgrades and crashes, until the file changes the parts of the route or their weights; a restart loses it, and penstock diff --yaml prints it for the file."
+	return "The share of a part is its weight divided by the sum of all. A change is for new flows, takes effect at once, here and within a second on all other relays of the fleet whose configurations have the same weights, and lasts over reloads, upgrades and crashes, until the file changes the parts of the route or their weights; a restart loses it if there is no fleet, and penstock diff --yaml prints it for the file."
 }
 
 // routeArg is a LISTENER[/ROUTE] argument. Names have no slash.
@@ -78,8 +78,12 @@ func (c *SplitCmd) Run(stdout, stderr *os.File) int {
 	}
 	return query(&c.ClientFlags, stdout, stderr, func(ctx context.Context, client *api.Client) (l api.Listeners, err error) {
 		if c.Restore || len(c.Weights) > 0 {
-			if _, err := client.SetSplit(ctx, c.Route.listener, c.Route.route, change); err != nil {
+			r, err := client.SetSplit(ctx, c.Route.listener, c.Route.route, change)
+			if err != nil {
 				return l, err
+			}
+			if r.Error != "" {
+				fmt.Fprintln(stderr, "penstock: "+printable(r.Error))
 			}
 		}
 		if l, err = client.Listeners(ctx); err != nil {
@@ -114,17 +118,20 @@ func printSplits(o out, l api.Listeners) {
 		fmt.Fprintln(o, "No route has several parts.")
 		return
 	}
-	t := newTable("~ROUTE", "~PART", ">SHARE", ">WEIGHT", ">FILE", ">FLOWS", ">TOTAL", ">REFUSED")
+	t := newTable("~ROUTE", "~PART", ">SHARE", ">WEIGHT", ">FILE", "?~FLEET", ">FLOWS", ">TOTAL", ">REFUSED")
 	for i := range l.Listeners {
 		for j := range l.Listeners[i].Routes {
 			r := &l.Listeners[i].Routes[j]
 			for k := range r.Parts {
 				p := &r.Parts[k]
-				file := ""
+				file, all := "", ""
 				if p.FileWeight != p.Weight {
 					file = strconv.Itoa(p.FileWeight)
 				}
-				t.add(l.Listeners[i].Name+"/"+r.Name, p.Name, r.Share(k), strconv.Itoa(p.Weight), dash(file), count(p.Flows), count(p.Begun), count(p.Refused))
+				if r.FleetWeights {
+					all = "yes"
+				}
+				t.add(l.Listeners[i].Name+"/"+r.Name, p.Name, r.Share(k), strconv.Itoa(p.Weight), dash(file), all, count(p.Flows), count(p.Begun), count(p.Refused))
 			}
 		}
 	}

@@ -239,7 +239,7 @@ func someLists() []api.List {
 	}
 }
 
-func (h *house) SetSplit(string, string, api.SplitChange) (api.Route, error) {
+func (h *house) SetSplit(context.Context, string, string, api.SplitChange) (api.Route, error) {
 	return api.Route{}, api.NotFound("route", "", "")
 }
 

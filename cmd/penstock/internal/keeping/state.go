@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/earlykeeper"
 	"github.com/penstock/penstock/cmd/penstock/internal/lists"
 	"github.com/penstock/penstock/cmd/penstock/internal/saved"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 )
 
@@ -63,6 +64,7 @@ type Rest struct {
 	Reloads Reloads                      `json:"reloads"`
 	Drain   bool                         `json:"drain,omitempty"` // the next worker is to drain
 	Splits  []Split                      `json:"splits,omitempty"`
+	Fleet   []spec.RouteSplits           `json:"fleet_splits,omitempty"`
 	Bans    []lists.Ban                  `json:"bans,omitempty"`
 }
 
@@ -80,10 +82,9 @@ type Reloads struct {
 
 // A Split is the weights of the parts of a route, by their names, which operators have changed.
 type Split struct {
-	Listener string         `json:"listener"`
-	Route    string         `json:"route"`
-	File     map[string]int `json:"file"` // what the configuration said
-	Weights  map[string]int `json:"weights"`
+	Listener string `json:"listener"`
+	Route    string `json:"route"`
+	spec.SplitChange
 }
 
 const stateVersion = 1

@@ -6,7 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
+
+// abandoned is how long nobody has written to a file that nobody will finish.
+const abandoned = time.Hour
 
 // WriteFile makes text the content of a file, as a whole or not at all: whoever reads it meanwhile, or after the host has gone
 // down, finds what was there before or this. It returns when the text is on the disk. Only its owner may read it. The folder is
@@ -16,7 +20,9 @@ import (
 // only that.
 func WriteFile(path, previous string, text []byte) error {
 	folder, name := filepath.Dir(path), filepath.Base(path)
-	next, err := createIn(folder, "."+strings.TrimSuffix(name, filepath.Ext(name))+"-*")
+	unfinished := "." + strings.TrimSuffix(name, filepath.Ext(name)) + "-"
+	removeAbandoned(folder, unfinished)
+	next, err := createIn(folder, unfinished+"*")
 	if err != nil {
 		return err
 	}
@@ -56,4 +62,18 @@ func createIn(folder, pattern string) (*os.File, error) {
 		}
 	}
 	return f, err
+}
+
+// removeAbandoned removes the files that processes left which were killed while they wrote: those whose names begin with a prefix, and
+// that nobody has written to for long. What cannot be removed stays.
+func removeAbandoned(folder, prefix string) {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && strings.HasPrefix(e.Name(), prefix) && time.Since(info.ModTime()) > abandoned {
+			os.Remove(filepath.Join(folder, e.Name()))
+		}
+	}
 }

@@ -5,7 +5,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 )
 
 // A file is written as a whole, only its owner may read it, what was there before stays where the caller wants it, and nothing
@@ -48,5 +50,39 @@ func TestWriteFile(t *testing.T) {
 	}
 	if err := WriteFile(filepath.Join(path, "x"), "", nil); err == nil || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("in a file: %v", err)
+	}
+}
+
+// What a process left that was killed while it wrote does not stay for ever. What is written just now does, and so do all other files.
+func TestAbandoned(t *testing.T) {
+	folder := t.TempDir()
+	old := time.Now().Add(-2 * abandoned)
+	for name, at := range map[string]time.Time{
+		".list-1-123": old, ".list-1-456": time.Now(), ".list-2-123": old, "list-1.txt": old, "list-1-1.txt": old, ".list-1": old,
+	} {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(folder, ".list-1-789"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteFile(filepath.Join(folder, "list-1.txt"), "", []byte("text")); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if want := []string{".list-1", ".list-1-456", ".list-1-789", ".list-2-123", "list-1-1.txt", "list-1.txt"}; !slices.Equal(names, want) {
+		t.Errorf("%q, want %q", names, want)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // FuzzWatch: whatever a stream says, changes come in order, and the end is an error.
 func FuzzWatch(f *testing.F) {
 	for _, s := range []string{
-		created, created + created, `{"error":{"grpc_code":16,"message":"x"}}`, `{"result":{"canceled":true,"compact_revision":"9"}}`,
+		created, created + created, strings.Replace(created, `"revision"`, `"x"`, 1) + created, `{"error":{"grpc_code":16,"message":"x"}}`, `{"result":{"canceled":true,"compact_revision":"9"}}`,
 		created + `{"result":{"header":{"revision":"9"}}}{"result":{"header":{"revision":"12"},"events":[{"kv":{"key":"L2EvMA==","value":"eA==","mod_revision":"10"}},{"type":"DELETE","kv":{"key":"L2EvMA==","mod_revision":"11"}}]}}`,
 		created + `{"result":{"fragment":true,"events":[{"kv":{"key":"L2EvMA==","mod_revision":"9"}}]}}{"result":{"events":[{"kv":{"key":"L2EvMQ==","mod_revision":"9"}}]}}`,
 		`{"result":null}`, `{"result":{"header":{"revision":9223372036854775808}}}`, "[", "<html>",
@@ -24,7 +24,7 @@ func FuzzWatch(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		c := &Client{cfg: Config{MaxMessage: 1 << 16, MaxBytes: 1 << 16, Silence: time.Hour, Timeout: time.Hour, Renew: time.Hour}}
+		c := &Client{cfg: Config{MaxMessage: 1 << 16, MaxBytes: 1 << 16, Silence: time.Hour, Timeout: time.Hour, Renew: time.Hour}, probing: make(chan struct{}, 1)}
 		c.remote, _ = remote.New(remote.Config{Servers: []string{"http://127.0.0.1:1"}})
 		c.seen.revision = 7
 		c.probed.at = time.Now() // so that nothing is asked

@@ -182,6 +182,10 @@ faults: ## do each of many faults to the daemon, HAProxy and nginx, and write do
 failover: ## fail a database over behind HAProxy and behind what convert makes of its template, and show how soon clients write again, for each of CLUSTERS (patroni sentinel galera): 3 rounds, up to 10 minutes each; needs root, and Debian's packages haproxy, patroni, etcd-server, postgresql, redis-sentinel, mariadb-server and galera-4
 	for c in $(CLUSTERS); do $(GO) run ./bench/trials/failover -cluster $$c $(ARGS); done
 
+.PHONY: kernels
+kernels: ## run the tests that depend on the kernel under Debian's 6.1 and 6.12 in an emulated machine, and here: hours; needs root, qemu-system-x86, busybox-static, kmod, python3-venv; ARGS are further flags of bench/trials/kernels
+	$(GO) run ./bench/trials/kernels $(ARGS)
+
 .PHONY: peers
 peers: ## try programs that users have: mosquitto, PgBouncer, fail2ban, CrowdSec (Debian's packages), and CoreDNS, which takes half a minute to build; 4 minutes; needs root
 	cd fleettest/coredns && GOWORK=off CGO_ENABLED=0 $(GO) build -o ../../bin/coredns .

@@ -1,0 +1,158 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// column is what was seen under one kernel.
+type column struct {
+	kernel, release string
+	results         map[string]result
+}
+
+// result is what came of a job.
+type result struct {
+	code            string // of the process
+	passed, skipped int    // tests that are no part of another one
+	failed          []string
+	features        []feature
+}
+
+// feature is one that the doctor has looked for.
+type feature struct{ name, state, text string }
+
+// testLine is a line of the output of tests; featureLine one of what the doctor says.
+var (
+	testLine    = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (\S+)`)
+	featureLine = regexp.MustCompile(`^  ([a-z]+) +(\S+(?: \S+)*?)  +(.*)$`)
+)
+
+// features are those that the doctor has found out about the kernel, and whether the sandbox can be had. What it says of limits and speed is this
+// host's or the emulation's.
+func features(text string) (all []feature) {
+	section := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		switch m := featureLine.FindStringSubmatch(line); {
+		case m == nil && line != "" && line[0] != ' ':
+			section = line
+		case m != nil && (section == "kernel" || section == "sandbox") && m[2] != "release":
+			all = append(all, feature{m[2], m[1], m[3]})
+		}
+	}
+	return all
+}
+
+// readResult reads what came of a job, and reports whether it has ended.
+func readResult(folder string, j job) (r result, there bool) {
+	path := filepath.Join(folder, strings.ReplaceAll(j.name, "/", "_"))
+	code, err := os.ReadFile(path + ".code")
+	if err != nil || !strings.HasSuffix(string(code), "\n") {
+		return r, false
+	}
+	r.code = strings.TrimSpace(string(code))
+	text, err := os.ReadFile(path + ".out")
+	if err != nil {
+		return r, false
+	}
+	for _, m := range testLine.FindAllStringSubmatch(string(text), -1) {
+		switch m[1] {
+		case "PASS":
+			r.passed++
+		case "SKIP":
+			r.skipped++
+		case "FAIL":
+			r.failed = append(r.failed, m[2])
+		}
+	}
+	if j.name == "doctor" {
+		r.features = features(string(text))
+	}
+	return r, true
+}
+
+// short is the result in a few words.
+func (r result) short() string {
+	switch {
+	case r.passed+r.skipped+len(r.failed) > 0:
+		text := fmt.Sprintf("%d passed", r.passed)
+		if r.skipped > 0 {
+			text += fmt.Sprintf(", %d skipped", r.skipped)
+		}
+		if len(r.failed) > 0 {
+			text += fmt.Sprintf(", %d failed: %s", len(r.failed), strings.Join(r.failed, " "))
+		} else if r.code != "0" {
+			text += ", exit code " + r.code
+		}
+		return text
+	case r.code == "124":
+		return "took too long"
+	case r.code != "0":
+		return "exit code " + r.code
+	}
+	return "ok"
+}
+
+// table prints what was seen, in Markdown.
+func table(w io.Writer, chosen []job, all []*column) error {
+	var b strings.Builder
+	row := func(name string, cell func(*column) string) {
+		fmt.Fprintf(&b, "| %s |", name)
+		for _, c := range all {
+			fmt.Fprintf(&b, " %s |", strings.ReplaceAll(cell(c), "|", "\\|"))
+		}
+		b.WriteByte('\n')
+	}
+	b.WriteByte('\n')
+	row("kernel", func(c *column) string { return c.release })
+	b.WriteString(strings.Repeat("|---", len(all)+1) + "|\n")
+	for _, j := range chosen {
+		if j.name != "doctor" {
+			row("`"+j.name+"`", func(c *column) string {
+				if r, known := c.results[j.name]; known {
+					return r.short()
+				}
+				return "not run"
+			})
+			continue
+		}
+		for _, name := range featureNames(all) {
+			row(name, func(c *column) string { return c.feature(name) })
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// featureNames returns the names of all features, in the order in which the doctor has them.
+func featureNames(all []*column) (names []string) {
+	known := map[string]bool{}
+	for _, c := range all {
+		for _, f := range c.results["doctor"].features {
+			if !known[f.name] {
+				known[f.name] = true
+				names = append(names, f.name)
+			}
+		}
+	}
+	return names
+}
+
+// feature is what the doctor says of one.
+func (c *column) feature(name string) string {
+	for _, f := range c.results["doctor"].features {
+		if f.name == name && f.state == "ok" {
+			return f.text
+		} else if f.name == name {
+			return "no: " + f.text
+		}
+	}
+	return ""
+}

@@ -13,6 +13,9 @@ import (
 // dated folders hold notes and results as they were written on their day. Nothing there is changed afterwards.
 var dated = []string{"docs/design/", "bench/results/"}
 
+// built folders are what git ignores: programs, packages, and what was installed for them.
+var built = []string{"bin", "dist", "site"}
+
 // A paragraph of Markdown is one line, and so is an item of a list.
 func TestMarkdownIsNotWrapped(t *testing.T) {
 	for name, text := range textFiles(t, ".md") {
@@ -68,14 +71,14 @@ func TestWrapped(t *testing.T) {
 }
 
 // textFiles returns the files of the repository with one of these extensions, by their path from its root, without what
-// is dated, hidden (except .github) or test data.
+// is dated, hidden (except .github), built or test data.
 func textFiles(t *testing.T, extensions ...string) map[string]string {
 	t.Helper()
 	return allFiles(t, dated, extensions...)
 }
 
 // allFiles returns the files of the repository with one of these extensions, by their path from its root, without those
-// in the folders left out, and without what is hidden (except .github) or test data.
+// in the folders left out, and without what is hidden (except .github), built or test data.
 func allFiles(t *testing.T, without []string, extensions ...string) map[string]string {
 	t.Helper()
 	root := filepath.Join("..", "..")
@@ -92,7 +95,7 @@ func allFiles(t *testing.T, without []string, extensions ...string) map[string]s
 		base := d.Name()
 		if d.IsDir() {
 			hidden := base[0] == '.' && name != root && base != ".github"
-			if hidden || base == "testdata" || base == "node_modules" || slices.Contains(without, rel+"/") {
+			if hidden || base == "testdata" || base == "node_modules" || slices.Contains(built, rel) || slices.Contains(without, rel+"/") {
 				return filepath.SkipDir
 			}
 			return nil

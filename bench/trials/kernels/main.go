@@ -29,12 +29,11 @@ const here = "host"
 
 // setup is what is tried, and where.
 type setup struct {
-	root    string // of the repository
-	work    string // the folder for kernels, test binaries and results
-	memory  string
-	cpus    int
-	limit   time.Duration // of a job
-	results string
+	root   string // of the repository
+	work   string // the folder for kernels, test binaries and results
+	memory string
+	cpus   int
+	limit  time.Duration // of a job
 }
 
 func main() {

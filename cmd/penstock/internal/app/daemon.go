@@ -74,6 +74,8 @@ type changing struct {
 	listening listening
 	nodeDrain nodeDrain
 	shortfall shortfall
+
+	listsAhead *lists.Table // what was read of lists before this worker took over; nil after the first configuration
 }
 
 // stopping is how the daemon ends: the goroutine of the lifecycle begins it, and everybody else waits for it.

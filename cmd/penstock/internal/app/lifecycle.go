@@ -249,11 +249,12 @@ func logWarnings(log *slog.Logger, warnings config.Warnings) {
 
 // start starts a daemon. The end of ctx ends lookups of names.
 func (l *lifecycle) start(ctx context.Context, cfg *spec.Config) (err error) {
+	ahead := readAhead(ctx, cfg)
 	if err = l.keeping.Prepare(cfg, l.log); err == nil {
 		process := sandboxed.New(l.source, l.keeping, &l.held)
 		if l.d, err = newDaemon(l.log, &l.level, l.lines.DroppedLines, cfg, l.keeping, process); err == nil {
 			process.Follow(l.d.listening.inherited, l.d.set.AtRunTime)
-			l.d.sandboxed = process
+			l.d.sandboxed, l.d.listsAhead = process, ahead
 		}
 	}
 	if err != nil {

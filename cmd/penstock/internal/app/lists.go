@@ -23,6 +23,18 @@ func (d *daemon) listHost() lists.Host {
 	return lists.Host{Open: d.keeping.Asker(earlykeeper.Read)}
 }
 
+// readAhead reads those lists of a configuration that are files, while the worker before still relays: nobody need wait for a million networks
+// to be read. What cannot be read is tried again by openLists, which says so.
+func readAhead(ctx context.Context, cfg *spec.Config) *lists.Table {
+	t := lists.NewTable(cfg.Lists, nil, nil)
+	for _, s := range cfg.Lists {
+		if s.File != "" {
+			t.Named(s.Name).Load(ctx, time.Now(), lists.Host{})
+		}
+	}
+	return t
+}
+
 // openLists makes the lists of the configuration, and reads those that are files: without one that it has never read, nobody would know
 // what the configuration asks for. Others are loaded as soon as it runs.
 func (a *application) openLists() error {
@@ -31,6 +43,7 @@ func (a *application) openLists() error {
 	var errs []error
 	for _, s := range a.written.Lists {
 		l := a.lists.Named(s.Name)
+		l.GoOn(a.listsAhead.Named(s.Name))
 		if a.restoreList(l); s.File == "" || !l.Status().Loaded.IsZero() {
 			continue
 		}
@@ -38,6 +51,7 @@ func (a *application) openLists() error {
 			errs = append(errs, fmt.Errorf("lists.%s: %w", s.Name, a.sandboxed.Explain(err)))
 		}
 	}
+	a.listsAhead = nil
 	return a.goWithout(errors.Join(errs...))
 }
 

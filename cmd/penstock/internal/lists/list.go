@@ -69,6 +69,24 @@ func newList(s spec.List, hits *atomic.Int64) *List {
 	return l
 }
 
+// GoOn makes the content of another list, which is of the same file, that of a list that was never loaded.
+func (l *List) GoOn(o *List) {
+	if o == nil || l.Spec != o.Spec {
+		return
+	}
+	o.loading.Lock()
+	defer o.loading.Unlock()
+	l.loading.Lock()
+	defer l.loading.Unlock()
+	at := o.Status()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !at.Loaded.IsZero() && l.status.Loaded.IsZero() {
+		l.set.Store(o.Set())
+		l.seen, l.status = o.seen, at
+	}
+}
+
 // A Table is the lists of a configuration, by name. A nil *Table has none.
 type Table struct {
 	lists map[string]*List

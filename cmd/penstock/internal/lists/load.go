@@ -1,6 +1,7 @@
 package lists
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -75,6 +77,7 @@ func (l *List) load(ctx context.Context, now time.Time, h Host) (bool, error) {
 	if err == nil && set == nil {
 		return false, nil // it has not changed
 	}
+	defer giveBack(l.Set(), set)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
@@ -88,6 +91,16 @@ func (l *List) load(ctx context.Context, now time.Time, h Host) (bool, error) {
 	l.set.Store(set)
 	l.status.Loaded, l.status.Saved, l.status.Report, l.status.Err, l.status.Since = now, false, r, nil, time.Time{}
 	return true, nil
+}
+
+// largeSet is from how many bytes on a set that was replaced is given back at once, and what was needed to read the other one. The collector
+// would leave it until as much again was allocated, which a relay may not do for hours.
+const largeSet = 4 << 20
+
+func giveBack(old, set *Set) {
+	if set != nil && old.Bytes()+set.Bytes() > largeSet {
+		debug.FreeOSMemory()
+	}
 }
 
 // read reads a list; no set: it is what it was.
@@ -133,11 +146,10 @@ func (l *List) readFile(h Host) (*Set, Report, error) {
 	case l.seen.same(info) && l.bad != nil:
 		return nil, Report{}, l.bad
 	}
-	text, err := remote.Read(f, MaxBytes)
-	if err != nil {
-		return nil, Report{}, fmt.Errorf("%s: %w", path, err)
+	set, r, err := parseAll(f)
+	if broken := new(fs.PathError); errors.As(err, &broken) {
+		return nil, Report{}, err
 	}
-	set, r, err := Parse(text)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", path, err)
 	}
@@ -204,10 +216,10 @@ func (l *List) readEtcd(ctx context.Context, h Host) (*Set, Report, error) {
 		return nil, Report{}, err
 	}
 	var all Report
-	list := []Entry{}
+	set := &Set{}
 	for _, kv := range kvs {
-		var r Report
-		if list, r, err = parse(list, kv.Value); err != nil {
+		r, err := set.parse(bytes.NewReader(kv.Value))
+		if err != nil {
 			return nil, r, fmt.Errorf("%s: %w", remote.Line([]byte(kv.Key)), err)
 		}
 		for _, s := range r.Named[:min(len(r.Named), maxNamed-len(all.Named))] {
@@ -215,7 +227,7 @@ func (l *List) readEtcd(ctx context.Context, h Host) (*Set, Report, error) {
 		}
 		all.Bad, all.Entries = all.Bad+r.Bad, all.Entries+r.Entries
 	}
-	return NewSet(list), all, nil
+	return set.finish(), all, nil
 }
 
 // bouncerKey returns the key of a bouncer as CrowdSec wants it.

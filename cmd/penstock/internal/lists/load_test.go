@@ -304,3 +304,40 @@ func TestStatusWhileLoading(t *testing.T) {
 		t.Errorf("%v, %+v", err, l.Status())
 	}
 }
+
+// A list goes on with what another one of the same file has: it is not read again until it has changed. One of another file, or one that was
+// loaded itself, stays as it is.
+func TestGoOn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bad.txt")
+	if err := os.WriteFile(path, []byte("192.0.2.0/24\nnonsense\n"+strings.Repeat("198.51.100.1\n", 10)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, now := spec.List{Name: "bad", File: path}, time.Unix(1e9, 0)
+	first, next, other := open(s), open(s), open(spec.List{Name: "bad", File: path + ".other"})
+	next.GoOn(nil)
+	next.GoOn(first)
+	if !next.Status().Loaded.IsZero() {
+		t.Fatal("it goes on with a list that was never loaded")
+	}
+	if err := first.Load(t.Context(), now, Host{}); err != nil {
+		t.Fatal(err)
+	}
+	next.GoOn(first)
+	other.GoOn(first)
+	has(t, next, "192.0.2.7", "198.51.100.2")
+	has(t, other, "", "192.0.2.7")
+	if next.Set() != first.Set() || next.Status().Report.Bad != 1 || !next.Status().Loaded.Equal(now) {
+		t.Errorf("%+v", next.Status())
+	}
+	if looked, err := next.Look(t.Context(), now.Add(time.Hour), Host{}); looked || err != nil {
+		t.Errorf("it was read again, %v", err)
+	}
+	if err := os.WriteFile(path, []byte("203.0.113.0/24\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if looked, err := next.Look(t.Context(), now.Add(2*time.Hour), Host{}); !looked || err != nil {
+		t.Errorf("it was not read again: %v", err)
+	}
+	next.GoOn(first)
+	has(t, next, "203.0.113.1", "192.0.2.7")
+}

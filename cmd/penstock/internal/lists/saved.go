@@ -19,13 +19,13 @@ const savedHead = "penstock list 1"
 // All returns the networks in their order.
 func (s *Set) All() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
-		for i := range s.v4.addr {
-			if !yield(s.v4.entry(i, address4(s.v4.addr[i]))) {
+		for i := range s.v4.all {
+			if !yield(s.v4.entry(i, address4(s.v4.all[i].addr))) {
 				return
 			}
 		}
-		for i := range s.v6.addr {
-			if !yield(s.v6.entry(i, s.v6.addr[i].address())) {
+		for i := range s.v6.all {
+			if !yield(s.v6.entry(i, s.v6.all[i].addr.address())) {
 				return
 			}
 		}
@@ -33,10 +33,8 @@ func (s *Set) All() iter.Seq[Entry] {
 }
 
 // Equal reports whether two sets have the same networks, of the same lines.
-func (s *Set) Equal(o *Set) bool { return s == o || s.v4.equal(&o.v4) && s.v6.equal(&o.v6) }
-
-func (f *family[A]) equal(o *family[A]) bool {
-	return slices.Equal(f.addr, o.addr) && slices.Equal(f.bits, o.bits) && slices.Equal(f.line, o.line)
+func (s *Set) Equal(o *Set) bool {
+	return s == o || slices.Equal(s.v4.all, o.v4.all) && slices.Equal(s.v6.all, o.v6.all)
 }
 
 // origin says where a list is from. What was saved of another place is not taken for it.

@@ -1,6 +1,7 @@
 package lists
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -105,16 +106,28 @@ func TestParse(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("10.0.0.0/8\n# x\n2001:db8::/32 ; y\n::ffff:10.0.0.1\nbad\n0.0.0.0/0\n::/0"), uint32(0x0a000001))
 	f.Fuzz(func(t *testing.T, text []byte, n uint32) {
-		list, r, err := parse(nil, text)
+		set := &Set{}
+		r, err := set.parse(bytes.NewReader(text))
 		if err != nil {
 			return
 		}
+		list := slices.Collect(set.All())
 		if len(list) != r.Entries {
 			t.Fatalf("%d networks, said to be %d", len(list), r.Entries)
 		}
+		for line := range bytes.Lines(text) {
+			line = bytes.TrimSuffix(line, []byte("\n"))
+			fast, ok := plain4(line)
+			if slow, err := ParseNetwork(string(line)); ok && (err != nil || slow != fast) {
+				t.Fatalf("%q: %v, want %v, %v", line, fast, slow, err)
+			} else if _, plain := netip.ParseAddr(string(line)); !ok && plain == nil && slow.Addr().Is4() && bytes.IndexByte(line, ':') < 0 {
+				t.Fatalf("%q is not plain", line)
+			}
+		}
+		set.finish()
 		for _, a := range []netip.Addr{address4(n), address6{uint64(n) << 32, uint64(n)}.address()} {
 			want := slices.ContainsFunc(list, func(e Entry) bool { return e.Network.Contains(a.Unmap()) })
-			if NewSet(slices.Clone(list)).Contains(a) != want {
+			if set.Contains(a) != want {
 				t.Fatalf("%v: %v", a, !want)
 			}
 		}

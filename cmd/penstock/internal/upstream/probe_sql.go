@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
@@ -50,12 +51,17 @@ func postgresCheck(conn net.Conn, c *spec.Check) error {
 	}
 	code, message := postgresError(b)
 	switch {
-	case len(code) != 5:
+	case !isSQLState(code):
 		return fmt.Errorf("the error %.40q has no code, which is not PostgreSQL's", b)
 	case code[:2] == "28", code == "3D000": // who it is, or the database, is refused
 		return nil
 	}
 	return fmt.Errorf("the server says %.100q (%s)", message, code)
+}
+
+// isSQLState reports whether a code is one of five digits and capital letters. PostgreSQL, "Error Codes".
+func isSQLState(code string) bool {
+	return len(code) == 5 && !strings.ContainsFunc(code, func(r rune) bool { return (r < '0' || r > '9') && (r < 'A' || r > 'Z') })
 }
 
 // postgresError returns two of the fields of an ErrorResponse.

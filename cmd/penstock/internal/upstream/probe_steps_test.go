@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
@@ -233,6 +234,7 @@ func TestProbeMySQL(t *testing.T) {
 func FuzzDatabaseChecks(f *testing.F) {
 	f.Add([]byte(postgresSays('E', "C57P03\x00Mx\x00\x00")))
 	f.Add([]byte(postgresSays('R', "\x00\x00\x00\x00")))
+	f.Add([]byte(postgresSays('E', "C\xc9\xf3}\n7\x00\x00"))) // a code of five bytes, which is none
 	f.Add([]byte(mysqlSays(0, "\x0a8\x00") + mysqlSays(2, "\xfex\x00") + mysqlSays(4, "\xff\x15\x04#28000x")))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, check := range []func(net.Conn, *spec.Check) error{postgresCheck, mysqlCheck} {
@@ -242,7 +244,7 @@ func FuzzDatabaseChecks(f *testing.F) {
 				peer.Write(b)
 				peer.Close()
 			}()
-			if err := check(own, &spec.Check{User: "u"}); err != nil && (len(err.Error()) > 1000 || strings.ContainsAny(err.Error(), "\n\x00")) {
+			if err := check(own, &spec.Check{User: "u"}); err != nil && (len(err.Error()) > 1000 || strings.ContainsFunc(err.Error(), unicode.IsControl)) {
 				t.Errorf("%q", fmt.Sprint(err))
 			}
 			own.Close()

@@ -40,6 +40,8 @@ type File struct {
 type Source struct {
 	// Read returns the files that a path stands for; it may contain wildcards.
 	Read func(pattern string) ([]File, error)
+	// Path returns the absolute path of what Read reads. If it is nil, only an absolute path is known.
+	Path func(name string) string
 	// Stat tells what is at an absolute path.
 	Stat func(path string) (folder, exists bool)
 	// Env returns the value of an environment variable, and whether it is set.

@@ -23,6 +23,7 @@ type Plan struct {
 	ports     map[spec.Endpoint]bool // that listeners have
 	ranged    int                    // how many of them are in ranges
 	groups    []*Group
+	lists     []*list
 	notes     []Note
 	seen      map[Note]bool
 }
@@ -277,6 +278,7 @@ func (p *Plan) finish() {
 		return len(kept) == 0 && l.to == nil
 	})
 	p.groups = slices.DeleteFunc(p.groups, func(g *Group) bool { return !used[g] })
+	p.nameLists()
 }
 
 var Everywhere = []string{"0.0.0.0/0", "::/0"}
@@ -306,6 +308,14 @@ func (p *Plan) yaml(from string, files []File) []byte {
 	if len(p.Top) > 0 {
 		w.line(0, "")
 		w.mapping(0, p.Top)
+	}
+	if len(p.lists) > 0 {
+		w.line(0, "")
+		w.line(0, "# Files that are read again when they change, without a reload.")
+		w.line(0, "lists:")
+		for _, l := range p.lists {
+			w.line(1, Quote(l.name)+": {file: "+Quote(l.file)+"}")
+		}
 	}
 	w.line(0, "")
 	w.line(0, "listeners:")

@@ -56,6 +56,7 @@ func (c *Convert) Run(call Call) int {
 	folder := filepath.Dir(c.Files[0])
 	result, err := originalReaders[from].Convert(files, convert.Source{
 		Read: func(pattern string) ([]convert.File, error) { return readIncluded(folder, pattern) },
+		Path: func(name string) string { return absoluteIn(folder, name) },
 		Stat: func(path string) (folder, exists bool) {
 			info, err := os.Stat(path)
 			return err == nil && info.IsDir(), err == nil
@@ -101,6 +102,18 @@ func readOriginal(name string) (convert.File, error) {
 	}
 	text, err := io.ReadAll(io.LimitReader(in, maxOriginal+1))
 	return convert.File{Name: name, Text: text}, err
+}
+
+// absoluteIn returns the absolute path of a file in a folder; "": it is not known.
+func absoluteIn(folder, name string) string {
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(folder, name)
+	}
+	name, err := filepath.Abs(name)
+	if err != nil {
+		return ""
+	}
+	return name
 }
 
 // readIncluded reads the files that an include names.

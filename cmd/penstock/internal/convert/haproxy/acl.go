@@ -79,9 +79,13 @@ func (h *conversion) test(here convert.Place, words []string) test {
 				method = words[0]
 				continue
 			}
-			read, why := h.list(words[0])
+			text, why := h.ReadFile(words[0])
 			if why != "" {
 				return test{why: why}
+			}
+			read := linesOf(text)
+			if name == "src" && converters == "" && (method == "" || method == "ip") {
+				h.KeepList(words[0], text)
 			}
 			values = append(values, read...)
 		}
@@ -224,15 +228,19 @@ func (t test) ended() test {
 	return t
 }
 
-// list reads a file of patterns, one per line.
+// list reads a file with one thing per line.
 func (h *conversion) list(name string) (values []string, why string) {
 	text, why := h.ReadFile(name)
+	return linesOf(text), why
+}
+
+func linesOf(text []byte) (values []string) {
 	for line := range bytes.Lines(text) {
 		if s := strings.TrimSpace(string(line)); s != "" && s[0] != '#' {
 			values = append(values, s)
 		}
 	}
-	return values, why
+	return values
 }
 
 // maxTerms bounds the alternatives that one condition may grow to.

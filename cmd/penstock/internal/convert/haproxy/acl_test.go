@@ -2,6 +2,7 @@ package haproxy
 
 import (
 	"fmt"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -113,6 +114,37 @@ func TestNegatedAfterTaken(t *testing.T) {
 		x.uses = []use{c.use}
 		if _, _, why := h.conditions(x, convert.Place{}, []string{"if", "!", "{", "req.ssl_hello_type", "1", "}"}, x.uses); why != c.want {
 			t.Errorf("%+v: %q, want %q", c.use, why, c.want)
+		}
+	}
+}
+
+// A file of networks is a list where it is whole, and copied where it is not, or where its absolute path is not known.
+func TestListFiles(t *testing.T) {
+	files := map[string]string{"/etc/a.lst": "10.0.0.0/8\n192.0.2.1\n", "b.lst": "10.1.0.0/16\n", "/etc/c.lst": "10.2.0.0/255.255.0.0\n", "/etc/empty.lst": "# nobody\n"}
+	src := convert.Source{Read: func(name string) ([]convert.File, error) {
+		if text, ok := files[name]; ok {
+			return []convert.File{{Name: name, Text: []byte(text)}}, nil
+		}
+		return nil, os.ErrNotExist
+	}}
+	for rule, want := range map[string][]string{
+		"reject if { src -f /etc/a.lst }":                    {"lists:\n  a: {file: /etc/a.lst}\n", `deny: [list:a]`},
+		"reject if { src -f b.lst }":                         {"deny: [10.1.0.0/16]"},
+		"reject if { src -f /etc/c.lst }":                    {"deny: [10.2.0.0/16]"},
+		"reject if { src -f /etc/a.lst } { src 10.0.0.0/9 }": {"deny: [10.0.0.0/9]"},
+		"expect-proxy layer4 if { src -f /etc/a.lst }":       {`from: [list:a]`},
+	} {
+		result, err := Reader.Convert([]convert.File{{Name: "haproxy.cfg", Text: []byte("defaults\n mode tcp\n timeout connect 1s\n timeout client 1m\n timeout server 1m\nlisten a\n bind 127.0.0.1:1\n tcp-request connection " + rule + "\n server s 10.0.0.1:1\n")}}, src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range want {
+			if !strings.Contains(string(result.YAML), s) {
+				t.Errorf("%s: no %q in\n%s%v", rule, s, result.YAML, result.Notes)
+			}
+		}
+		if strings.Contains(want[0], "lists:") != strings.Contains(string(result.YAML), "lists:") && !strings.Contains(want[0], "list:") {
+			t.Errorf("%s:\n%s", rule, result.YAML)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -219,6 +220,9 @@ type NewMember struct {
 	Weight   int    `json:"weight,omitempty"`    // 1 to 256; 0 means 1
 	Backup   bool   `json:"backup,omitempty"`    // takes flows only if no other member can
 	MaxFlows int    `json:"max_flows,omitempty"` // 0 for no limit
+
+	CheckPort    int        `json:"check_port,omitempty"`   // to check instead of its own; 0: as the group's check says
+	CheckAddress netip.Addr `json:"check_address,omitzero"` // to check instead of its own
 }
 
 // maxMemberCap is the maximum of NewMember.MaxFlows.
@@ -234,6 +238,10 @@ func (m *NewMember) Check() error {
 		return NewProblem(http.StatusBadRequest, fmt.Sprintf("weight: %d", m.Weight), "1 to 256, or 0 for 1")
 	case m.MaxFlows < 0 || m.MaxFlows > maxMemberCap:
 		return NewProblem(http.StatusBadRequest, fmt.Sprintf("max_flows: %d", m.MaxFlows), fmt.Sprintf("0 to %d", maxMemberCap))
+	case m.CheckPort < 0 || m.CheckPort > 65535:
+		return NewProblem(http.StatusBadRequest, fmt.Sprintf("check_port: %d", m.CheckPort), "1 to 65535, or 0 for the port that the group's check says")
+	case m.CheckAddress.IsValid() && (m.CheckAddress.Zone() != "" || m.CheckAddress.IsUnspecified() || m.CheckAddress.IsMulticast()):
+		return NewProblem(http.StatusBadRequest, "check_address: "+m.CheckAddress.String(), "the IP address of a host")
 	}
 	return nil
 }

@@ -85,11 +85,20 @@ func (d *daemon) AddMember(ctx context.Context, group string, m api.NewMember) (
 			return api.Members{}, problemOf(http.StatusBadRequest, err)
 		}
 	}
-	added := spec.Member{Name: m.Name, To: to, Weight: max(1, m.Weight), Backup: m.Backup, MaxFlows: m.MaxFlows}
+	added := spec.Member{Name: m.Name, To: to, Weight: max(1, m.Weight), Backup: m.Backup, MaxFlows: m.MaxFlows,
+		CheckPort: uint16(m.CheckPort), CheckAddress: m.CheckAddress.Unmap()}
 	if added.Name == "" {
 		added.Name = to.String()
 	}
-	missing, err := d.memberNeeds(g, to)
+	if added.CheckPort != 0 || added.CheckAddress.IsValid() {
+		switch {
+		case g.Check == nil:
+			return api.Members{}, api.NewProblem(http.StatusConflict, "group "+group+" has no check", "a member without check_port and check_address")
+		case to.Kind == spec.Unix || to.Kind == spec.Unixgram:
+			return api.Members{}, api.NewProblem(http.StatusConflict, "the member is a Unix socket, which has no port", "a member without check_port and check_address")
+		}
+	}
+	missing, err := d.memberNeeds(g, g.EndpointsOf(&added)...)
 	if err != nil {
 		return api.Members{}, err
 	}

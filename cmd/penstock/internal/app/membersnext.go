@@ -26,13 +26,13 @@ import (
 
 // memberNeeds returns what a member that is added, or moved to an address, needs and this process has given up. The error says that no
 // other worker would have it, either, or that there can be none.
-func (d *daemon) memberNeeds(g *spec.Group, to spec.Endpoint) (missing sandboxneeds.Needs, err error) {
+func (d *daemon) memberNeeds(g *spec.Group, to ...spec.Endpoint) (missing sandboxneeds.Needs, err error) {
 	c := d.sandboxed
-	if c == nil || c.Permits(to) {
+	if c == nil || !slices.ContainsFunc(to, func(e spec.Endpoint) bool { return !c.Permits(e) }) {
 		return nil, nil
 	}
 	in := c.Input(d.active.Load().Config)
-	in.Members[g.Name] = append(in.Members[g.Name], to)
+	in.Members[g.Name] = append(in.Members[g.Name], to...)
 	needs := sandboxneeds.Of(in).AtRunTime()
 	missing = c.Held().Missing(needs, nil)
 	never := slices.DeleteFunc(needs.NotGranted(), func(n sandboxneeds.Need) bool { return !slices.Contains(missing, n) })

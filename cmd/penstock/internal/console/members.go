@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -29,12 +30,27 @@ type MembersAddCmd struct {
 	Weight   int    `default:"1" placeholder:"N" help:"Its share of flows relative to the others, 1 to 256 (${default})."`
 	Backup   bool   `help:"Use it only when no other member can take a flow."`
 	MaxFlows int    `default:"0" placeholder:"N" help:"Maximum number of its open flows (0: no limit)."`
+
+	CheckPort    int     `placeholder:"PORT" help:"The port to check. Default: as the group's check says."`
+	CheckAddress hostArg `placeholder:"ADDRESS" help:"The address to check. Default: the member's own."`
+}
+
+// hostArg is the IP address of a host.
+type hostArg netip.Addr
+
+func (a *hostArg) UnmarshalText(b []byte) error {
+	addr, err := netip.ParseAddr(string(b))
+	if err != nil {
+		return fmt.Errorf("invalid address %s; allowed: an IP address", api.Quote(string(b)))
+	}
+	*a = hostArg(addr)
+	return nil
 }
 
 // Run executes the command. It prints the new member.
 func (c *MembersAddCmd) Run(stdout, stderr *os.File) int {
 	return query(&c.ClientFlags, stdout, stderr, func(ctx context.Context, client *api.Client) (api.Members, error) {
-		m, err := client.AddMember(ctx, c.Group, api.NewMember{Name: c.Name, Address: c.Address, Weight: c.Weight, Backup: c.Backup, MaxFlows: c.MaxFlows})
+		m, err := client.AddMember(ctx, c.Group, api.NewMember{Name: c.Name, Address: c.Address, Weight: c.Weight, Backup: c.Backup, MaxFlows: c.MaxFlows, CheckPort: c.CheckPort, CheckAddress: netip.Addr(c.CheckAddress)})
 		return awaitWorker(ctx, client, stderr, c.JSON, c.Group, m, err, func(m *api.Member) bool { return m.Name == cmp.Or(c.Name, c.Address) || m.Address == c.Address })
 	}, func(o out, m api.Members) {
 		printMembers(o, c.Group, m.Members)

@@ -70,7 +70,12 @@ type consulFound struct {
 	warning  int
 	zone     string
 	metadata string
+	checked  upstream.Target // only where it is checked
+	wrong    string          // what is wrong with that; empty: nothing
 }
+
+// consulMeta is what the keys of an instance's metadata begin with that are labels: those of readCheck, with _ for -.
+const consulMeta = "penstock_"
 
 // Special checks, which exist while a node or an instance is in maintenance.
 const (
@@ -97,6 +102,10 @@ func (e *consulInstance) found() consulFound {
 			break
 		}
 	}
+	f.wrong = readCheck(&f.checked, func(name string) (string, bool) {
+		value, ok := e.Service.Meta[consulMeta+strings.ReplaceAll(name, "-", "_")]
+		return value, ok
+	})
 	m := map[string]any{"node": text(e.Node.Node, 253), "id": text(e.Service.ID, 253)}
 	f.metadata = metadata(m)
 	if len(e.Service.Meta) > 0 {
@@ -156,6 +165,10 @@ func tellInstances(f *feed, list []consulFound, d spec.Discover) error {
 				e.reject("instance "+i.id, fmt.Sprintf("%q, port %d: an IP address and a port are needed", text(i.at, 60), i.port))
 				continue
 			}
+			if i.wrong != "" {
+				e.reject("instance "+i.id, i.wrong)
+				continue
+			}
 			weight := i.passing
 			if i.status == "warning" {
 				weight = i.warning
@@ -166,6 +179,8 @@ func tellInstances(f *feed, list []consulFound, d spec.Discover) error {
 				Zone:     i.zone,
 				Draining: i.status == "maintenance" || weight <= 0,
 				Metadata: i.metadata,
+
+				CheckAddress: i.checked.CheckAddress, CheckPort: i.checked.CheckPort,
 			}
 			// An address may have been registered several times: the instance that gets flows counts.
 			if old, ok := members[t.Addr.AddrPort]; ok && (old.Draining == t.Draining && old.Metadata <= t.Metadata || !old.Draining && t.Draining) {

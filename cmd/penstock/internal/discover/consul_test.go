@@ -49,6 +49,17 @@ func TestConsulFollows(t *testing.T) {
 				t.Errorf("request %d: %s", i, r.URL)
 			}
 		}
+		elsewhere, wrong := at(4), at(5)
+		elsewhere.Meta = map[string]string{"penstock_check_port": "81", "penstock_check_address": "10.0.1.4"}
+		wrong.Meta = map[string]string{"penstock_check_port": "http"}
+		c.Set("web", elsewhere, wrong)
+		w.wants("10.0.0.4:80")
+		if m := w.seen().list[0]; m.CheckPort != 81 || m.CheckAddress.String() != "10.0.1.4" {
+			t.Errorf("%+v", m)
+		}
+		if said := strings.Join(w.seen().wrong, "; "); !strings.Contains(said, `check-port "http" is not a number from 1 to 65535`) {
+			t.Errorf("said %q", said)
+		}
 		c.Set("web")
 		w.wants("") // what becomes of the members is the group's decision: see lookups.vanish
 	})

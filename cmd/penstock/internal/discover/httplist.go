@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
@@ -117,7 +118,7 @@ func tellLists(f *feed, lists []httpList, d spec.Discover) error {
 			}
 			var t upstream.Target
 			wrong := readLabels(&t, func(name string) (string, bool) {
-				value, ok := l.Labels[httpLabel+name]
+				value, ok := l.Labels[httpLabel+strings.ReplaceAll(name, "-", "_")] // the names of labels in Prometheus have no -
 				return value, ok
 			})
 			t.Metadata = metadata(labels)

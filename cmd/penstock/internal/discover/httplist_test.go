@@ -20,12 +20,17 @@ func TestHTTPList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := testnet.NewNetwork()
 		d := testfleet.NewMemoryDocuments(t, network)
-		d.Set("/sd?app=web", `[{"targets": ["10.0.0.1:80", "10.0.0.2:80"], "labels": {"penstock_weight": "3", "rack": "a"}}, {"targets": ["[::1]:80", "tcp://10.0.0.4:80"]},
+		d.Set("/sd?app=web", `[{"targets": ["10.0.0.1:80", "10.0.0.2:80"], "labels": {"penstock_weight": "3", "penstock_check_port": "81", "rack": "a"}}, {"targets": ["[::1]:80", "tcp://10.0.0.4:80"]},
 			{"targets": ["10.0.0.5:80", "10.0.0.1:80"], "labels": {"penstock_draining": "true", "penstock_zone": "b"}}]`)
 		w := watchFor(t, network, listed(d, "/sd?app=web"))
 		w.wants("10.0.0.1:80*3, 10.0.0.2:80*3, 10.0.0.4:80, 10.0.0.5:80@b draining, [::1]:80")
-		if got, want := w.seen().list[0].Metadata, `{"penstock_weight":"3","rack":"a"}`; got != want {
+		if got, want := w.seen().list[0].Metadata, `{"penstock_check_port":"81","penstock_weight":"3","rack":"a"}`; got != want {
 			t.Errorf("metadata %s, want %s", got, want)
+		}
+		for _, m := range w.seen().list {
+			if want := uint16(81); (m.CheckPort == want) != (m.Weight == 3) || m.CheckAddress.IsValid() {
+				t.Errorf("%+v", m)
+			}
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
@@ -43,12 +48,13 @@ func TestHTTPList(t *testing.T) {
 // What is wrong with one target leaves out this one, and what is wrong with the answer leaves all members as they are.
 func TestHTTPListWrong(t *testing.T) {
 	for document, want := range map[string]string{
-		`[{"targets": ["10.0.0.1:80", "web.local:80"]}]`:                                                     `"web.local:80" is not an IP address and one port`,
-		`[{"targets": ["10.0.0.1:80", "udp://10.0.0.2:80"]}]`:                                                `is not a tcp address`,
-		`[{"targets": ["10.0.0.1:80", "10.0.0.2:80-90"]}]`:                                                   `is not an IP address and one port`,
-		`[{"targets": ["10.0.0.1:80"]}, {"targets": ["10.0.0.2:80"], "labels": {"penstock_weight": "0"}}]`:   `weight "0" is not a number from 1 to 256`,
-		`[{"targets": ["10.0.0.1:80"]}, {"targets": ["10.0.0.1:80"], "labels": {"penstock_zone": "a b"}}]`:   `"a b" is not the name of a zone`,
-		`[{"targets": ["10.0.0.1:80"]}, {"targets": ["10.0.0.2:80"], "labels": {"penstock_backup": "yes"}}]`: `backup "yes" is neither true nor false`,
+		`[{"targets": ["10.0.0.1:80", "web.local:80"]}]`:                                                          `"web.local:80" is not an IP address and one port`,
+		`[{"targets": ["10.0.0.1:80", "udp://10.0.0.2:80"]}]`:                                                     `is not a tcp address`,
+		`[{"targets": ["10.0.0.1:80", "10.0.0.2:80-90"]}]`:                                                        `is not an IP address and one port`,
+		`[{"targets": ["10.0.0.1:80"]}, {"targets": ["10.0.0.2:80"], "labels": {"penstock_weight": "0"}}]`:        `weight "0" is not a number from 1 to 256`,
+		`[{"targets": ["10.0.0.1:80"]}, {"targets": ["10.0.0.1:80"], "labels": {"penstock_zone": "a b"}}]`:        `"a b" is not the name of a zone`,
+		`[{"targets": ["10.0.0.1:80"]}, {"targets": ["10.0.0.2:80"], "labels": {"penstock_backup": "yes"}}]`:      `backup "yes" is neither true nor false`,
+		`[{"targets": ["10.0.0.1:80"]}, {"targets": ["10.0.0.2:80"], "labels": {"penstock_check_port": "http"}}]`: `check-port "http" is not a number from 1 to 65535`,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			network := testnet.NewNetwork()

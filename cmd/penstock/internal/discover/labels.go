@@ -2,6 +2,7 @@ package discover
 
 import (
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -38,6 +39,8 @@ func parseAddress(at string, network spec.Kind) (addr relay.Addr, problem string
 //	zone      a name
 //	backup    true or false
 //	draining  true or false
+//
+// and those of readCheck.
 func readLabels(t *upstream.Target, label func(name string) (value string, ok bool)) (problem string) {
 	t.Weight = 1
 	for _, n := range []struct {
@@ -68,6 +71,28 @@ func readLabels(t *upstream.Target, label func(name string) (value string, ok bo
 		if t.Zone = zone(value); t.Zone == "" {
 			return fmt.Sprintf("%q is not the name of a zone", text(value, 60))
 		}
+	}
+	return readCheck(t, label)
+}
+
+// readCheck sets what labels say of where a member is checked.
+//
+//	check-port     1 to 65535
+//	check-address  an IP address
+func readCheck(t *upstream.Target, label func(name string) (value string, ok bool)) (problem string) {
+	if value, ok := label("check-port"); ok {
+		port, err := strconv.ParseUint(value, 10, 16)
+		if err != nil || port == 0 {
+			return fmt.Sprintf("check-port %q is not a number from 1 to 65535", text(value, 60))
+		}
+		t.CheckPort = uint16(port)
+	}
+	if value, ok := label("check-address"); ok {
+		addr, err := netip.ParseAddr(value)
+		if err != nil || addr.Zone() != "" || addr.IsUnspecified() || addr.IsMulticast() {
+			return fmt.Sprintf("check-address %q is not an IP address", text(value, 60))
+		}
+		t.CheckAddress = addr.Unmap()
 	}
 	return ""
 }

@@ -1,6 +1,7 @@
 package discover
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -19,6 +20,8 @@ func TestMemberValues(t *testing.T) {
 		{`{"to":"10.0.0.7:80"}`, "tcp://10.0.0.7:80", upstream.Target{Weight: 1}},
 		{`{"to":"tcp://10.0.0.7:80","weight":3,"zone":"a","priority":2,"backup":true,"draining":true,"metadata":{"b":2.50,"a":"x"},"other":[1]}`, "tcp://10.0.0.7:80",
 			upstream.Target{Weight: 3, Zone: "a", Priority: 2, Backup: true, Draining: true, Metadata: `{"a":"x","b":2.50}`}},
+		{`{"to":"10.0.0.7:80","check-port":8080,"check-address":"10.0.1.7"}`, "tcp://10.0.0.7:80", upstream.Target{Weight: 1, CheckPort: 8080, CheckAddress: netip.MustParseAddr("10.0.1.7")}},
+		{`{"to":"10.0.0.7:80","check-address":"::ffff:10.0.1.7"}`, "tcp://10.0.0.7:80", upstream.Target{Weight: 1, CheckAddress: netip.MustParseAddr("10.0.1.7")}},
 	} {
 		got, problem := parseMember("m", []byte(c.value), spec.TCP)
 		text := got.Addr.String()
@@ -31,24 +34,30 @@ func TestMemberValues(t *testing.T) {
 		t.Errorf("%+v, %q", got, problem)
 	}
 	for value, want := range map[string]string{
-		"":                                   "invalid address",
-		"10.0.0.7":                           "no port",
-		"example.org:80":                     "not an IP address",
-		"10.0.0.7:80-90":                     "not an IP address and one port",
-		"udp://10.0.0.7:80":                  "not a tcp address",
-		"unix:///run/x":                      "not a tcp address",
-		"discard:":                           "invalid address",
-		"{":                                  "not the JSON",
-		"{}":                                 `"to" is missing`,
-		`{"to":5}`:                           "to is a number",
-		`{"to":"10.0.0.7:80","weight":0}`:    "weight 0",
-		`{"to":"10.0.0.7:80","weight":1e9}`:  "not the JSON",
-		`{"to":"10.0.0.7:80","priority":-1}`: "priority -1",
-		`{"to":"10.0.0.7:80","zone":"a\nb"}`: "control characters",
-		`{"to":"10.0.0.7:80","metadata":[]}`: "metadata is not",
+		"":                                    "invalid address",
+		"10.0.0.7":                            "no port",
+		"example.org:80":                      "not an IP address",
+		"10.0.0.7:80-90":                      "not an IP address and one port",
+		"udp://10.0.0.7:80":                   "not a tcp address",
+		"unix:///run/x":                       "not a tcp address",
+		"discard:":                            "invalid address",
+		"{":                                   "not the JSON",
+		"{}":                                  `"to" is missing`,
+		`{"to":5}`:                            "to is a number",
+		`{"to":"10.0.0.7:80","weight":0}`:     "weight 0",
+		`{"to":"10.0.0.7:80","weight":1e9}`:   "not the JSON",
+		`{"to":"10.0.0.7:80","priority":-1}`:  "priority -1",
+		`{"to":"10.0.0.7:80","check-port":0}`: `check-port "0"`,
+		`{"to":"10.0.0.7:80","check-port":65536}`:                                   `check-port "65536"`,
+		`{"to":"10.0.0.7:80","check-port":1.5}`:                                     `check-port "1.5"`,
+		`{"to":"10.0.0.7:80","check-address":"localhost"}`:                          `check-address "localhost"`,
+		`{"to":"10.0.0.7:80","check-address":"fe80::1%a"}`:                          "check-address",
+		`{"to":"10.0.0.7:80","check-address":"0.0.0.0"}`:                            "check-address",
+		`{"to":"10.0.0.7:80","zone":"a\nb"}`:                                        "control characters",
+		`{"to":"10.0.0.7:80","metadata":[]}`:                                        "metadata is not",
 		`{"to":"10.0.0.7:80","metadata":{"a":"` + strings.Repeat("x", 2000) + `"}}`: "metadata has more",
-		strings.Repeat("x", 5000): "more than 4096 bytes",
-		"\xff":                    "not UTF-8",
+		strings.Repeat("x", 5000):                                                   "more than 4096 bytes",
+		"\xff":                                                                      "not UTF-8",
 	} {
 		if _, problem := parseMember("m", []byte(value), spec.TCP); !strings.Contains(problem, want) {
 			t.Errorf("%.40q: %q, want %q", value, problem, want)

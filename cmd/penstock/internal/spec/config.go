@@ -361,6 +361,15 @@ type GroupTimeouts struct {
 	Retries time.Duration // of all attempts; 0: no limit
 }
 
+// EndpointsOf returns where connections to a member are made to: its own, and that of its check if this has another port.
+func (g *Group) EndpointsOf(m *Member) []Endpoint {
+	all := []Endpoint{m.To}
+	if m.CheckPort != 0 && g.Check != nil && !g.Check.Datagrams() {
+		all = append(all, Endpoint{Kind: TCP, Host: m.To.Host, Port: m.CheckPort})
+	}
+	return all
+}
+
 // A Member is one upstream of the configuration.
 type Member struct {
 	Name         string // by default the endpoint's URL

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -30,6 +31,10 @@ type Target struct {
 	Zone     string `json:",omitempty"` // empty: none
 	Priority int    `json:",omitempty"` // 0 is used first; backups are used after all priorities
 	Draining bool   `json:",omitempty"` // gets no new flows; its flows finish
+
+	// What is checked instead of its own address and port; zero: those.
+	CheckAddress netip.Addr `json:",omitzero"`
+	CheckPort    uint16     `json:",omitempty"`
 
 	// What xDS control planes say besides.
 	Health   Health   `json:",omitempty"`

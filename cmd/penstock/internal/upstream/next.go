@@ -63,7 +63,7 @@ func (n Next) Discard() {
 	n.s.touch()
 }
 
-// AtRunTime returns the addresses of members, by group, that operators have added or moved, for a configuration with these groups; those of
+// AtRunTime returns the addresses of members, and of their checks, by group, that operators have added or moved, for a configuration with these groups; those of
 // the next process, too. Before Apply these are those that were saved.
 func (s *Set) AtRunTime(groups []*spec.Group) map[string][]spec.Endpoint {
 	s.mu.Lock()
@@ -79,7 +79,7 @@ func (s *Set) AtRunTime(groups []*spec.Group) map[string][]spec.Endpoint {
 		for _, c := range lists {
 			c.apply(cfg) // what the file has overtaken is forgotten
 			for _, m := range c.added {
-				all[cfg.Name] = append(all[cfg.Name], m.To)
+				all[cfg.Name] = append(all[cfg.Name], cfg.EndpointsOf(&m)...)
 			}
 			for _, m := range c.moved {
 				all[cfg.Name] = append(all[cfg.Name], m.to)

@@ -49,6 +49,7 @@ func (s *simulation) connected(f *Flow, _ *Addr, _ time.Duration, err error) {
 	if err == nil {
 		s.limit(f, 2)
 		x := s.flowOf(f)
+		s.originates(f, x)
 		s.prefaced(f, x)
 		s.reply(f, x, replyConnected)
 	}

@@ -151,8 +151,10 @@ func (s *simulation) settle(end bool) {
 			return
 		}
 		before := s.progress()
+		s.computeAll()
 		s.turn()
 		s.arrive()
+		s.pumpAll()
 		for _, f := range s.flows {
 			s.resume(f)
 			s.say(f, 1<<18)
@@ -266,8 +268,10 @@ func (s *simulation) timeOut() {
 	}
 	for until := s.world.Elapsed() + time.Duration(rounds)*(s.idle+time.Second); s.world.Elapsed() < until && s.wrong == nil; {
 		s.world.Sleep(50 * time.Millisecond)
+		s.computeAll()
 		s.turn()
 		s.arrive()
+		s.pumpAll()
 		for _, f := range s.flows {
 			if f.answers() { // it has no time-out before that
 				s.read(f, sideUpstream, 1<<18)
@@ -296,7 +300,7 @@ func (s *simulation) progress() string {
 			}
 		}
 	}
-	return fmt.Sprint(s.delivered, s.discarded(), n, len(s.accepted), s.attempts, s.world.Connecting(), s.core.streams.flows())
+	return fmt.Sprint(s.delivered, s.discarded(), n, len(s.accepted), s.attempts, s.world.Connecting(), s.core.streams.flows(), s.movedTLS())
 }
 
 // check checks what must be true at the end, when all peers have ended and read what they got.
@@ -397,6 +401,7 @@ func (s *simulation) checkLoop(st *streams) {
 
 // finish gives back the memory.
 func (s *simulation) finish() {
+	s.stopPeers()
 	if s.core != nil {
 		s.drop()
 	}

@@ -36,6 +36,7 @@ type costSource struct {
 	known    bool // this process has opened it, or has seen how it goes on
 	earlier  bool // it is of the process before
 	doubt    bool // and was copied then, perhaps because a splice was refused
+	secure   bool // it has TLS
 }
 
 // costWatch is an epoll instance, and what it watches.
@@ -136,7 +137,9 @@ func (k *costKernel) Socket(family sys.Family, mptcp bool) (int, sys.Errno) {
 
 // Recv implements [sys.Kernel].
 func (k *costKernel) Recv(fd int, b []byte) (int, sys.Errno) {
-	k.s.lookAtRead(len(b))
+	if x := k.source(fd); !x.secure && (!x.never || k.s.over.HoldMost == 0) { // what is held in front of this read, only its turn knows
+		k.s.lookAtRead(len(b))
+	}
 	n, e := k.Process.Recv(fd, b)
 	k.copied(fd, n, e)
 	return n, e

@@ -77,7 +77,7 @@ func (s *simulation) checkCounts() {
 	if sum.Accepted != admitted {
 		s.fail("%d clients were admitted, and %d are counted", admitted, sum.Accepted)
 	}
-	if s.limits && s.words > 0 {
+	if s.limits && s.words > 0 || s.secure > 0 {
 		rudes = attempts - connected // so are those that have not answered in time
 	}
 	if failed := attempts - connected; s.upgrades == 0 && (sum.Connects < connected || sum.Connects > connected+rudes || sum.ConnectErrors > failed || sum.ConnectErrors < failed-pending) {

@@ -43,7 +43,11 @@ func (s *simulation) admit(f *Flow) Cause {
 	}
 	s.limit(f, 0)
 	x := s.flowOf(f)
-	if x.admitted = true; x.plan.sniff > 0 {
+	if x.admitted = true; x.secure.at[sideClient] {
+		if err := f.StartSniff(simSniffMost, simPatience); err != nil {
+			s.fail("sniff: %v", err)
+		}
+	} else if x.plan.sniff > 0 {
 		if err := f.StartSniff(simSniffMost, simPatience); err != nil {
 			s.fail("sniff: %v", err)
 		}
@@ -54,6 +58,9 @@ func (s *simulation) admit(f *Flow) Cause {
 // sniff goes on when a flow has enough bytes.
 func (s *simulation) sniff(f *Flow, b []byte, last bool) (int, SniffNext) {
 	x := s.flowOf(f)
+	if x.secure.at[sideClient] {
+		return s.terminates(f, x, b, last)
+	}
 	if half := (simHalf{sent: x.half[up].sent, urgent: x.half[up].urgent}); !half.takes(x.id, up, b) {
 		s.fail("flow %d: byte %d that is sniffed is not the one that was sent", x.id, half.got)
 	}
@@ -84,7 +91,7 @@ func (s *simulation) choose(f *Flow, attempt int) *Addr {
 	switch {
 	case attempt < x.plan.dead:
 		return &s.dead[network]
-	case attempt >= x.plan.dead+simGoodAttempts+x.words.rudes:
+	case attempt >= x.plan.dead+simGoodAttempts+x.words.rudes+x.secure.retries():
 		return nil
 	case x.builtin != 0:
 		s.seen.costs[costBuiltin+x.builtin.String()]++
@@ -147,12 +154,13 @@ func (s *simulation) explainsEarly(f *simFlow, c Cause) bool {
 
 // timeouts returns those of the listeners.
 func (s *simulation) timeouts() Timeouts {
-	t := Timeouts{HalfClosed: -1, Connect: simForever, Queue: simForever}
+	t := Timeouts{HalfClosed: -1, Connect: simForever, Queue: simForever, Handshake: simForever}
 	if s.idle > 0 {
 		t.Idle, t.HalfClosed = s.idle, s.idle/2
 	}
 	if s.limits {
 		t.Connect, t.Queue, t.Life, t.FirstByte = simConnectMost, simQueued, simLife, simFirstByte
+		t.Handshake = simHandshake
 	}
 	return t
 }

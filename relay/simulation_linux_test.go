@@ -65,6 +65,7 @@ type simulation struct {
 	restoring bool           // the process has not restored all flows yet
 	wrong     error
 	scratch   *[simPeriod]byte
+	tasks     []*simTask // the relay's handshakes
 }
 
 // The networks of clients and of upstreams.
@@ -93,6 +94,9 @@ type simSettings struct {
 	builtins     int           // upstreams of flows are built in, drawn with this; 0: they are not
 	rates        int           // flows have bandwidths, drawn with this; 0: they do not
 	busy         int           // peers do something between two calls of the relay, drawn with this; 0: they do not
+	secure       int           // flows have TLS, drawn with this; 0: they do not
+	handshakes   int           // how many of a loop's may be under way; 0: the default
+	trace        func(c simkernel.Call, n int)
 }
 
 // simCounts count bytes.
@@ -123,6 +127,7 @@ type simFlow struct {
 	builtin  Network // the upstream, if it is built in
 	words    simWords
 	pace     simPace
+	secure   simSecure
 	began    time.Duration
 	admitted bool
 	resumed  bool    // it may go on if it is queued
@@ -143,6 +148,9 @@ func (f *simFlow) mayReset() bool {
 // explains reports whether what was done to a flow explains the cause in its record.
 func (s *simulation) explains(f *simFlow, c Cause) bool {
 	quiet := s.world.Elapsed() - f.movedAt
+	if s.explainsTLS(f, c) {
+		return true
+	}
 	switch c {
 	case CauseEnd:
 		return f.half[up].ended && f.half[down].ended
@@ -228,7 +236,7 @@ func newSimulation(settings simSettings) *simulation {
 	s := newEmptySimulation()
 	s.simSettings = settings
 	s.seen.init()
-	s.world.Slow = s.slow
+	s.world.Slow, s.world.Trace = s.slow, s.trace
 	s.peers = s.world.NewProcess()
 	s.keeper = &simHolder{s: s, process: s.world.NewProcess(), held: make(map[holdKey]hold.Held), dropped: make(map[holdKey]bool)}
 	s.at = [simNetworks]Addr{{Network: TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:1000")}, {Network: Unix, Path: "@relay"}}
@@ -290,7 +298,7 @@ func (s *simulation) start() {
 		s.process.Fault, s.diesNext = s.faults, 0
 	}
 	fails := s.process.Fault != nil || s.keeper.fails > 0
-	c, err := newCore(Config{Loops: loops, Keep: keep, MaxPipes: cmp.Or(s.pipes, 4), PipeSize: 64 << 10, LowWaterMark: 20_000}, s.kernel)
+	c, err := newCore(Config{Loops: loops, Keep: keep, MaxPipes: cmp.Or(s.pipes, 4), PipeSize: 64 << 10, LowWaterMark: 20_000, MaxHandshakes: s.handshakes}, s.kernel)
 	if err != nil && s.early && fails {
 		s.faults, s.keeper.fails = nil, 0
 		panic(simkernel.Died{Call: startFailed})
@@ -305,7 +313,11 @@ func (s *simulation) start() {
 	}
 	s.diesNext = 0
 	c.streams.pipes.Keep()
-	s.stepper = loop.NewStepper(c.loops, func() { close(c.done) })
+	c.streams.computing.Go = func(handshake func(pause func())) { s.tasks = append(s.tasks, newTask(handshake)) }
+	s.stepper = loop.NewStepper(c.loops, func() {
+		s.computeToEnd()
+		close(c.done)
+	})
 	e := &Engine{c}
 	defer func() { s.process.Fault = s.faults }()
 	if s.drain.ever {
@@ -416,6 +428,7 @@ func (s *simulation) left() (flows []*simFlow) {
 
 // drop ends a process that does not run any more.
 func (s *simulation) drop() {
+	s.dropTasks()
 	if s.core != nil {
 		if h := s.core.holding; h.mu.TryLock() { // or it has died in there
 			if h.again != nil {
@@ -480,7 +493,7 @@ func (s *simulation) done(r *Record) {
 	}
 	switch r.Cause {
 	case CauseOverload, CauseDrained, CauseIdle, CauseHalfClosed, CauseRefused, CauseNoUpstream, CauseConnectTimeout, CauseQueueTimeout, CauseLife, CauseFirstByte, CauseClientGone, CauseClosed,
-		CauseCrashed, CauseNoDescriptors, CauseClientFailed, CauseUpstreamFailed:
+		CauseCrashed, CauseNoDescriptors, CauseClientFailed, CauseUpstreamFailed, CauseClientTLS, CauseUpstreamTLS:
 		f.timedOut = true
 	case CauseClientReset, CauseUpstreamReset:
 		f.timedOut = f.timedOut || f.looksReset(sideClient) || f.looksReset(sideUpstream)
@@ -498,7 +511,7 @@ func (s *simulation) done(r *Record) {
 		switch {
 		case r.Cause == CauseEnd && (t.Written < half.sent && (f.builtin != Discard || s.deaths == 0) || t.Written > half.most()):
 			s.fail("flow %d has ended well, and says %d bytes of direction %d, of which %d were sent", f.id, t.Written, h, half.sent)
-		case t.Spliced > t.Written, t.Spliced < 0, t.Written > t.Read, t.Read > half.most(), t.Written < half.got+half.overtaken && r.Cause != CauseCrashed && f.builtin != Discard:
+		case t.Spliced > t.Written, t.Spliced < 0, t.Written > t.Read, t.Read > half.most()+f.secure.sniffed(h), t.Written < half.got+half.overtaken-f.uncounted(h) && r.Cause != CauseCrashed && f.builtin != Discard:
 			s.fail("flow %d says that %d bytes of direction %d were read and %d written; %d were sent, and %d have arrived", f.id, t.Read, h, t.Written, half.sent, half.got)
 		}
 	}
@@ -515,6 +528,7 @@ func (s *simulation) connect(kind, plan int) bool {
 	} else {
 		f.words = drawWords(s.words, plan)
 	}
+	s.secureFlow(f, plan)
 	sa := simAddress(s.at[simNetwork(f.unix[sideClient])])
 	fd, e := s.peers.Socket(sa.Family(), false)
 	if e != 0 {
@@ -537,6 +551,9 @@ func (s *simulation) connect(kind, plan int) bool {
 	f.fd[sideClient] = fd
 	f.number, _ = s.peers.Number(fd)
 	s.flows = append(s.flows, f)
+	if f.secure.at[sideClient] {
+		s.newPeer(f, sideClient)
+	}
 	s.send(f, up, 1) // so that its upstream knows whose it is
 	return true
 }
@@ -575,6 +592,9 @@ func (s *simulation) accept() (some bool) {
 
 // met is called with the first byte that an upstream has got, which says whose it is.
 func (s *simulation) met(fd int, first byte) {
+	if s.metTLS(fd, first) {
+		return
+	}
 	for _, f := range s.flows {
 		if simByte(f.id, up, 0) != first {
 			continue
@@ -595,6 +615,9 @@ func (s *simulation) met(fd int, first byte) {
 // send lets a peer send up to n bytes.
 func (s *simulation) send(f *simFlow, side, n int) bool {
 	h := &f.half[side]
+	if p := f.peerOf(side); p != nil {
+		return s.sendTLS(p, n)
+	}
 	switch {
 	case f.fd[side] < 0 || h.ended:
 		return false
@@ -616,6 +639,9 @@ func (s *simulation) send(f *simFlow, side, n int) bool {
 func (s *simulation) read(f *simFlow, side, n int) bool {
 	h := &f.half[1-side]
 	defer f.follow()
+	if p := f.peerOf(side); p != nil {
+		return s.readTLS(p, n)
+	}
 	if f.fd[side] < 0 || h.end {
 		return false
 	}
@@ -632,7 +658,7 @@ func (s *simulation) read(f *simFlow, side, n int) bool {
 		return true
 	case m == 0:
 		h.end = true
-		if h.ended && h.got == h.sent {
+		if h.ended && h.got == h.sent || f.leaves(1-side) {
 			return true
 		}
 		wrong := fmt.Sprintf("side %d has got the end after %d of %d bytes, and it was sent: %v", side, h.got, h.sent, h.ended)
@@ -653,48 +679,6 @@ func (s *simulation) read(f *simFlow, side, n int) bool {
 	return true
 }
 
-// bulk lets a peer stream for some turns, and the other one read. It reports whether something has arrived.
-func (s *simulation) bulk(f *simFlow, side, turns int) bool {
-	before := f.half[side].got
-	for range turns {
-		s.send(f, side, 100_000)
-		s.turn()
-		for s.world.InFlight() > 0 {
-			s.world.Deliver(0, 1<<20)
-		}
-		s.accept()
-		s.turn()
-		s.read(f, 1-f.sender(1-side), 1<<18)
-	}
-	return f.half[side].got > before
-}
-
-// between returns what peers and the network do between two calls of the relay: mostly nothing.
-func (s *simulation) between(r *rand.Rand) func() {
-	return func() {
-		if len(s.flows) == 0 || s.settling || r.IntN(4) > 0 {
-			return
-		}
-		f, side, size := s.flows[r.IntN(len(s.flows))], r.IntN(2), simSizes[r.IntN(len(simSizes))]
-		switch r.IntN(16) {
-		case 0, 1, 2, 3, 4:
-			if n := s.world.InFlight(); n > 0 {
-				s.world.Deliver(r.IntN(n), size)
-			}
-		case 5, 6, 7, 8:
-			s.read(f, side, size)
-		case 9, 10, 11, 12:
-			s.send(f, side, size)
-		case 13, 14:
-			s.accept()
-		case 15:
-			if r.IntN(8) == 0 {
-				s.end(f, side)
-			}
-		}
-	}
-}
-
 // broken is called when a peer's connection has failed.
 func (s *simulation) broken(f *simFlow, side int, e sys.Errno) {
 	f.unexplained = fmt.Sprintf("side %d: %v", side, e)
@@ -706,6 +690,9 @@ func (s *simulation) broken(f *simFlow, side int, e sys.Errno) {
 
 // end lets a peer end its direction.
 func (s *simulation) end(f *simFlow, side int) bool {
+	if p := f.peerOf(side); p != nil {
+		return s.endTLS(p)
+	}
 	if f.fd[side] < 0 || f.half[side].ended || side == sideUpstream && f.answers() {
 		return false
 	}
@@ -720,12 +707,16 @@ func (s *simulation) close(f *simFlow, side int, reset bool) bool {
 	if f.fd[side] < 0 || side == sideUpstream && f.answers() {
 		return false
 	}
-	if reset || !f.half[side].ended || !f.half[1-side].end {
+	p := f.peerOf(side)
+	if reset || !f.half[side].ended || !f.half[1-side].end || p != nil && len(p.out) > 0 {
 		f.broke[side] = true
 	}
-	if n, _ := s.peers.ReadQueued(f.fd[side]); n == 0 && (!reset || f.unix[side]) { // close(2) with bytes that nobody has read is a reset, too
+	if n, _ := s.peers.ReadQueued(f.fd[side]); p == nil && n == 0 && (!reset || f.unix[side]) { // close(2) with bytes that nobody has read is a reset, too
 		f.half[side].ended = true
 		f.follow()
+	}
+	if p != nil {
+		s.closesTLS(p)
 	}
 	s.peers.CloseResets(f.fd[side], reset)
 	s.peers.Close(f.fd[side])

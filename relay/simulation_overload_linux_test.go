@@ -17,6 +17,7 @@ type simOverload struct {
 	shedding *overload.Shedding // while it runs
 	shed     int                // flows that it has ended
 	died     bool               // a process has died meanwhile, and the next one ends a flow
+	setting  bool               // loops read what was asked before, and may not know yet
 }
 
 // steer tells the engine what to do because memory is short, or that there is enough again.
@@ -27,8 +28,9 @@ func (s *simulation) steer(a, b int, call func(func())) bool {
 	}
 	changes := x != s.over.State
 	call(func() {
-		s.over.State = x
+		s.over.State, s.over.setting = x, true
 		overloadControl{&Engine{s.core}}.Set(x)
+		s.over.setting = false
 	})
 	return changes
 }
@@ -141,7 +143,7 @@ func (s *simulation) shedNow(id int, quiet time.Duration) (explained bool) {
 
 // lookAtRead checks that a loop that is to hold less does not read more than it may at a time.
 func (s *simulation) lookAtRead(n int) {
-	if n <= pump.LeastRead {
+	if n <= pump.LeastRead || s.over.setting {
 		return
 	}
 	less := s.over.HoldLess

@@ -3,6 +3,7 @@ package relay
 import (
 	"flag"
 	"fmt"
+	"hash/fnv"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -21,9 +22,10 @@ import (
 )
 
 var (
-	simulateFor  = flag.Duration("simulate", 0, "how long TestSimulate runs schedules of random seeds; 0: a fixed number of them")
-	simulateSeed = flag.Uint64("simulate.seed", 0, "run the schedule of this seed only")
-	simulateText = flag.String("simulate.schedule", "", "run this schedule only, as a failure has printed it")
+	simulateFor    = flag.Duration("simulate", 0, "how long TestSimulate runs schedules of random seeds; 0: a fixed number of them")
+	simulateSeed   = flag.Uint64("simulate.seed", 0, "run the schedule of this seed only")
+	simulateText   = flag.String("simulate.schedule", "", "run this schedule only, as a failure has printed it")
+	simulateSecure = flag.Bool("simulate.secure", false, "streams have TLS in each schedule")
 	// A mutant may make each run of a schedule long.
 	simulateShrink = flag.Bool("simulate.shrink", true, "look for the fewest steps that still fail")
 )
@@ -68,16 +70,18 @@ const (
 	simTrim
 	simShed
 	simUpdate
+	simCompute
+	simCut
 	simKinds
 )
 
-var simNames = [simKinds]string{"turn", "connect", "accept", "send", "read", "end", "close", "reset", "deliver", "sleep", "die", "dieTwice", "kill", "upgrade", "fault", "heal", "holderFails", "settle", "answer", "resume", "drain", "drainEnds", "bulk", "urgent", "pour", "damage", "steer", "trim", "shed", "update"}
+var simNames = [simKinds]string{"turn", "connect", "accept", "send", "read", "end", "close", "reset", "deliver", "sleep", "die", "dieTwice", "kill", "upgrade", "fault", "heal", "holderFails", "settle", "answer", "resume", "drain", "drainEnds", "bulk", "urgent", "pour", "damage", "steer", "trim", "shed", "update", "compute", "cut"}
 
 // simWeights say how often a step is drawn.
 var simWeights = [simKinds]int{
 	simTurn: 30, simConnect: 5, simAccept: 8, simSend: 18, simRead: 14, simEnd: 3, simClose: 1, simReset: 1, simDeliver: 12, simSleep: 4,
 	simDie: 6, simDieTwice: 1, simKill: 1, simUpgrade: 1, simFault: 4, simHeal: 4, simHolderFails: 1, simSettle: 1, simAnswer: 6, simResume: 3, simDrainBegins: 2, simDrainEnds: 2, simBulk: 8, simUrgent: 3, simPour: 2, simDamage: 1,
-	simSteer: 4, simTrim: 1, simShed: 3, simUpdate: 2,
+	simSteer: 4, simTrim: 1, simShed: 3, simUpdate: 2, simCompute: 12, simCut: 10,
 }
 
 func (x simStep) String() string { return fmt.Sprintf("{%s %d %d}", simNames[x.kind], x.a, x.b) }
@@ -88,7 +92,10 @@ type simSchedule struct {
 	steps []simStep
 }
 
-func drawSchedule(seed uint64) simSchedule {
+func drawSchedule(seed uint64) simSchedule { return drawScheduleOf(seed, *simulateSecure) }
+
+// drawScheduleOf draws one in which streams have TLS, or in which they may.
+func drawScheduleOf(seed uint64, secure bool) simSchedule {
 	r := rand.New(rand.NewPCG(seed, 1))
 	x := simSchedule{simSettings: simSettings{slow: r.IntN(2) == 0, after: r.IntN(3), slowConnects: r.IntN(3) == 0, backlog: [...]int{0, 0, 0, 1, 2}[r.IntN(5)], limits: r.IntN(4) == 0, close: r.IntN(8) == 0,
 		loops: [...]int{0, 0, 2, 3}[r.IntN(4)], changes: r.IntN(4) == 0}}
@@ -102,6 +109,9 @@ func drawSchedule(seed uint64) simSchedule {
 	drains := r.IntN(5) == 0
 	damages := r.IntN(6) == 0
 	overload := r.IntN(4) == 0
+	if r.IntN(6) == 0 || secure {
+		x.secure, x.handshakes = 1+r.IntN(1<<10), [...]int{0, 0, 1, 2}[r.IntN(4)]
+	}
 	for range 20 + r.IntN(100) {
 		n, kind := r.IntN(sum), simKind(0)
 		for ; n >= simWeights[kind]; kind++ {
@@ -110,7 +120,7 @@ func drawSchedule(seed uint64) simSchedule {
 		if (kind == simDrainBegins || kind == simDrainEnds) && !drains {
 			kind = simTurn
 		}
-		if kind == simDamage && !damages || kind >= simSteer && kind <= simShed && !overload {
+		if kind == simDamage && !damages || kind >= simSteer && kind <= simShed && !overload || kind >= simCompute && x.secure == 0 {
 			kind = simTurn
 		}
 		x.steps = append(x.steps, simStep{kind, r.IntN(1 << 10), r.IntN(1 << 10)})
@@ -166,6 +176,9 @@ func (s *simulation) does(x simStep) bool {
 	case simTurn:
 		for range 1 + x.a%3 {
 			s.turnLoop(x.b)
+		}
+		if x.b>>4%4 > 0 {
+			s.computeAll()
 		}
 	case simConnect:
 		return s.connect(x.a, x.b)
@@ -233,6 +246,10 @@ func (s *simulation) does(x simStep) bool {
 		s.trims(s.call)
 	case simShed:
 		return s.sheds(x.a, x.b, s.turn, s.call)
+	case simCompute:
+		return s.compute(x.a)
+	case simCut:
+		return s.cutOne(x.a, x.b)
 	case simPour:
 		return f != nil && s.pour(f, side, 15+x.b>>5)
 	}
@@ -441,7 +458,7 @@ func numberOption[T ~int | ~int64 | ~uint8](name string, v *T) simOption {
 
 func (x *simSettings) options() []simOption {
 	return []simOption{flagOption("slowConnects", &x.slowConnects), numberOption("backlog", &x.backlog), numberOption("files", &x.files), numberOption("pipes", &x.pipes), numberOption("builtins", &x.builtins), numberOption("words", &x.words), numberOption("updates", &x.updates), numberOption("loops", &x.loops), flagOption("changes", &x.changes), flagOption("limits", &x.limits), flagOption("early", &x.early),
-		flagOption("close", &x.close), numberOption("busy", &x.busy), numberOption("rates", &x.rates)}
+		flagOption("close", &x.close), numberOption("busy", &x.busy), numberOption("rates", &x.rates), numberOption("secure", &x.secure), numberOption("handshakes", &x.handshakes)}
 }
 
 // report tells of a schedule that has failed.
@@ -553,14 +570,16 @@ func simulateSeeds(t *testing.T, first uint64, n int) {
 	}
 }
 
-// TestSimulateAgain runs schedules twice: one seed is one run.
+// TestSimulateAgain runs schedules twice: one seed is one run, call by call.
 func TestSimulateAgain(t *testing.T) {
 	for seed := uint64(1); seed <= 40; seed++ {
 		var texts [2]string
 		for i := range texts {
-			x := drawSchedule(seed)
+			x := drawScheduleOf(seed, seed%2 == 0)
+			trace := fnv.New64a()
+			x.trace = func(c simkernel.Call, n int) { fmt.Fprintln(trace, c, n) }
 			_, s := x.run()
-			texts[i] = fmt.Sprintln(s.wrong, s.deaths, s.upgrades, s.delivered, s.world.Elapsed(), s.process.Calls(), s.peers.Calls(), s.describe())
+			texts[i] = fmt.Sprintln(trace.Sum64()) + fmt.Sprintln(s.wrong, s.deaths, s.upgrades, s.delivered, s.world.Elapsed(), s.process.Calls(), s.peers.Calls(), s.describe())
 		}
 		if texts[0] != texts[1] {
 			t.Fatalf("seed %d:\n%s\nand again:\n%s", seed, texts[0], texts[1])
@@ -570,6 +589,7 @@ func TestSimulateAgain(t *testing.T) {
 
 // schedulesThatFound are those of seeds that found something, with the fewest steps, and what that was.
 var schedulesThatFound = map[string]string{
+	"slow false, after 1, idle 0s, builtins 736, early 1, busy 970, secure 107, handshakes 1: {connect 517 61}": "a client with TLS whose upstream discards got the end of the connection without close_notify",
 	"slow true, after 1, idle 0s, pipes 1, words 239, loops 3, early 1, busy 594, rates 323: {connect 510 186}": "what stands in front of a client's bytes counted as its own for the bandwidth, and they waited",
 	"slow false, after 0, idle 4s, backlog 1, builtins 142, loops 3, busy 287: {connect 614 976} {connect 742 494} {connect 299 793} {connect 684 214} {connect 306 284} {bulk 512 461} {connect 667 0} {turn 700 467} {upgrade 599 15} {bulk 1009 688} {connect 917 926} {urgent 36 862} {fault 891 345} {turn 2 926} {turn 284 279} {turn 616 483} {die 791 606} {connect 869 743} {turn 19 477} {bulk 526 894}": "an urgent byte was not known when the event of the other side came first, in the same wait, and the process died in the read",
 	"slow false, after 2, idle 0s, builtins 608, loops 2, busy 178: {connect 155 341} {connect 918 173} {connect 326 698} {connect 468 471} {settle 217 876} {connect 48 269} {bulk 284 341} {connect 696 587} {connect 737 213} {turn 973 873} {send 253 102} {turn 852 949} {turn 609 683} {turn 738 303} {turn 867 192} {die 223 382} {end 784 148} {connect 596 543} {turn 518 400} {bulk 598 770}":            "a process that died while an echo ended left a record of which the next one said that nothing had come back",

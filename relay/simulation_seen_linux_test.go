@@ -75,17 +75,18 @@ func (x *simSeen) String() string {
 
 // simSeedsEnough is how many schedules, of seeds from simSeedsFirst on, do everything that schedules can do.
 const (
-	simSeedsFirst  = 1000
+	simSeedsFirst  = 3000
 	simSeedsEnough = 2000
 )
 
 // simCostsWanted are what schedules must have done to save time.
 var simCostsWanted = []string{costAhead, costLarger, costCopied, costBuiltin + "echo", costBuiltin + "discard",
+	"client: TLS 1.2", "client: TLS 1.3", "upstream: TLS 1.2", "upstream: TLS 1.3", "client: cut", "upstream: cut", "client: cut within a record", "upstream: cut within a record", "client: not TLS", "upstream: not TLS",
 	sayPreface, sayReply, sayAnswer, sayRudely + "0", sayRudely + "1", sayRudely + "2", sayRudely + "3"}
 
 // simCauses are those that schedules must have.
 var simCauses = []Cause{CauseEnd, CauseClientReset, CauseUpstreamReset, CauseIdle, CauseHalfClosed, CauseLife, CauseFirstByte, CauseQueueTimeout, CauseConnectTimeout, CauseRefused,
-	CauseNoUpstream, CauseNoDescriptors, CauseClientGone, CauseClientFailed, CauseUpstreamFailed, CauseCrashed, CauseClosed, CauseDrained, CauseOverload}
+	CauseNoUpstream, CauseNoDescriptors, CauseClientGone, CauseClientFailed, CauseUpstreamFailed, CauseCrashed, CauseClosed, CauseDrained, CauseOverload, CauseClientTLS, CauseUpstreamTLS, CauseClientTruncated, CauseUpstreamTruncated, CauseClientClosed}
 
 // missing returns what must happen and has not.
 func (x *simSeen) missing() (all []string) {

@@ -21,7 +21,7 @@ var simSockets = [...]SocketOptions{
 // listenConfig returns what listeners are made with.
 func (s *simulation) listenConfig() ListenConfig {
 	return ListenConfig{
-		Hooks:    Hooks{Admit: s.admit, Sniff: s.sniff, Upstream: s.choose, Connected: s.connected, Answered: s.answered, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
+		Hooks:    Hooks{Admit: s.admit, Sniff: s.sniff, Upstream: s.choose, Connected: s.connected, Answered: s.answered, Secured: s.secured, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
 		Timeouts: s.timeouts(),
 		Socket:   simSockets[s.socket],
 	}

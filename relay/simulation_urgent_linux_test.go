@@ -20,7 +20,7 @@ func urgentByte(id byte, side int, n int64) byte { return ^simByte(id, side, n) 
 // sendUrgent lets a peer send an urgent byte.
 func (s *simulation) sendUrgent(f *simFlow, side int) bool {
 	h := &f.half[side]
-	if f.fd[side] < 0 || h.ended || f.unix[side] || h.sent == 0 || f.builtin != 0 {
+	if f.fd[side] < 0 || h.ended || f.unix[side] || h.sent == 0 || f.builtin != 0 || f.secure.has() {
 		return false
 	}
 	e := s.peers.SendUrgent(f.fd[side], urgentByte(f.id, side, h.sent))

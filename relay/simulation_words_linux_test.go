@@ -215,6 +215,7 @@ func (s *simulation) unsaid() {
 // attemptsWrong reports whether the record of a flow that has had its upstream says another number of attempts than it can have made. One that was
 // under way at an upgrade is made again.
 func (s *simulation) attemptsWrong(f *simFlow, r *Record) bool {
-	most := f.plan.dead + 1 + f.words.rudes
-	return r.Attempts > most || r.Attempts < most && (s.upgrades+s.deaths == 0 || r.Attempts <= f.plan.dead)
+	most := f.plan.dead + 1 + f.words.rudes + f.secure.retries()
+	least := most - f.secure.retries() // not each handshake that goes wrong fails there
+	return r.Attempts > most || r.Attempts < least && (s.upgrades+s.deaths == 0 || r.Attempts <= f.plan.dead)
 }

@@ -115,6 +115,14 @@ func (f *streamFlow) dstSide(h int) int {
 	return 1 - h
 }
 
+// endSide returns the side that is told when half h ends: the client is, when all was read that is discarded.
+func (f *streamFlow) endSide(h int) int {
+	if f.half[h].Sink {
+		return h
+	}
+	return f.dstSide(h)
+}
+
 // over reports whether half h has ended or failed.
 func (f *streamFlow) over(h int) bool { return f.wait[h] == pump.End || f.wait[h] == pump.Failed }
 

@@ -102,7 +102,7 @@ func (s *streams) beginHandshakes() {
 		l.under++
 		share, on := s.share, s.loop
 		share.running.Add(1)
-		c.Start(share.computing, func(over bool) {
+		c.Start(&share.computing, func(over bool) {
 			if !on.Post(loop.Request{To: s, Ref: r, Arg: c}) && !over {
 				c.Abort() // the loop has ended
 			}

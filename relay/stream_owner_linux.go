@@ -47,9 +47,9 @@ type streamShare struct {
 	adoptions pool.Pool[*adoption]
 	paused    pauses
 	short     shortages
-	gate      atomic.Bool    // no client is accepted; see Overload
-	computing chan struct{}  // holds a value for each TLS handshake that computes
-	running   sync.WaitGroup // goroutines of TLS handshakes
+	gate      atomic.Bool       // no client is accepted; see Overload
+	computing tlsconn.Computing // TLS handshakes
+	running   sync.WaitGroup    // goroutines of TLS handshakes
 }
 
 // pause is that of a loop which accepts no clients, because descriptors or memory are missing: its ports are not watched.

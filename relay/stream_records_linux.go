@@ -94,7 +94,7 @@ func (t *flowTLS) leaves(f *streamFlow, h int) {
 
 // finish tells a peer that a direction has ended before that is passed on.
 func (s *streams) finish(f *streamFlow, h int) {
-	side := f.dstSide(h)
+	side := f.endSide(h)
 	c := f.tls.conn[side]
 	if c == nil || f.wait[h] != pump.End || f.cause != CauseNone {
 		return

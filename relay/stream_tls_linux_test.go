@@ -394,7 +394,7 @@ func TestTLSHandshakesLeave(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	computing := r.e.streams.computing
+	computing := r.e.streams.computing.Limit
 	for range cap(computing) {
 		computing <- struct{}{} // none can end
 	}

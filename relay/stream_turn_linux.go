@@ -18,7 +18,7 @@ const readyBurst = 32
 func (sh *streamShare) init(pipes *pump.Pipes) {
 	sh.pipes = pipes
 	sh.paused.most = acceptPause
-	sh.computing = make(chan struct{}, runtime.GOMAXPROCS(0))
+	sh.computing.Limit = make(chan struct{}, runtime.GOMAXPROCS(0))
 	sh.early.New = func() *earlyState { return new(earlyState) }
 	sh.adoptions.New = func() *adoption { return new(adoption) }
 }
@@ -61,7 +61,7 @@ func (s *streams) Event(slot uint32, side int, ev uint32) {
 		return
 	}
 	for h := range f.half {
-		if f.alive(gen) && f.dstSide(h) == side && f.wait[h] == pump.WantWrite {
+		if f.alive(gen) && f.endSide(h) == side && f.wait[h] == pump.WantWrite {
 			s.carry(f, h)
 		}
 	}

@@ -30,6 +30,14 @@ func (st *Stepper) Turn(l *Loop) {
 	st.finish()
 }
 
+// Aside calls do, which is another goroutine's: what it posts is handled in later turns.
+func (st *Stepper) Aside(do func()) {
+	busy := st.busy
+	st.busy = true
+	do()
+	st.busy = busy
+}
+
 // posted handles what was posted.
 func (st *Stepper) posted() {
 	if st == nil || st.busy {

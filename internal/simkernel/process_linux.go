@@ -127,6 +127,9 @@ func (p *Process) point(c Call) {
 func (p *Process) begin(c Call, n int) (most int, e sys.Errno) {
 	p.point(c)
 	p.calls++
+	if p.w.Trace != nil {
+		p.w.Trace(c, n)
+	}
 	for _, x := range p.edges {
 		x.file.wake(x.key)
 	}

@@ -33,6 +33,8 @@ type World struct {
 	Lost func(b []byte)
 	// Wipe makes memory that processes have shared what it was before they had it, so that others can have it; nil: the kernel gets it back.
 	Wipe func(b []byte)
+	// Trace, if it is not nil, is called for each call that a process makes which can fail, with how many bytes it can move.
+	Trace func(call Call, n int)
 	// Limit is how many descriptors a process may have that has no other limit.
 	Limit int
 

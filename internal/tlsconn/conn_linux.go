@@ -96,6 +96,7 @@ type Conn struct {
 	ended   bool   // the socket has
 	errno   sys.Errno
 	failed  sys.Errno // what Recv returns from now on
+	unsent  sys.Errno // why out cannot be sent any more
 	closed  bool      // close_notify has been received
 	closing bool      // close_notify has been written
 
@@ -104,6 +105,7 @@ type Conn struct {
 	limit       chan struct{} // holds one value for each handshake that computes
 	yield       func(over bool)
 	resume      chan struct{}
+	pause       func() // see Computing
 	aborted     bool
 }
 
@@ -304,13 +306,20 @@ func (c *Conn) put(env *Env, b *[]byte) {
 	}
 }
 
+// flush sends what is left to send. Once that has failed nothing more is sent, so that nothing arrives that Send has not counted.
 func (c *Conn) flush() sys.Errno {
 	for len(c.out) > 0 {
+		if c.unsent != 0 {
+			return c.unsent
+		}
 		n, e := c.env.Kernel.Send(c.fd, c.out)
 		switch {
 		case e == sys.EINTR:
 			continue
+		case e == sys.EAGAIN:
+			return e
 		case e != 0:
+			c.unsent = e
 			return e
 		}
 		c.Sent += int64(n)

@@ -168,7 +168,7 @@ func (p *pairOfConns) handshake(preface bool) {
 	}
 	left, waits := 2, [2]bool{}
 	for _, e := range p.end {
-		e.Start(limit, func(bool) { turns <- e })
+		e.Start(&Computing{Limit: limit}, func(bool) { turns <- e })
 	}
 	computing := 2
 	for left > 0 {

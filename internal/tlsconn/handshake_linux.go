@@ -9,14 +9,24 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
+// Computing is where handshakes compute.
+type Computing struct {
+	// Limit bounds by its capacity how many do at the same time.
+	Limit chan struct{}
+	// Go runs a handshake, which calls pause again and again while it waits. If Go is nil, as it is but in simulations, the handshake has a
+	// goroutine of its own, which waits.
+	Go func(handshake func(pause func()))
+}
+
 // Start begins the handshake on a goroutine of its own. Whenever the handshake needs more bytes than it
 // was fed, yield is called there, and once more with over when the handshake is over; Err is then nil, or why
 // it failed. From yield on the connection is the caller's, who must call Resume or Abort unless the handshake
-// is over. limit bounds by its capacity how many handshakes compute at the same time.
-func (c *Conn) Start(limit chan struct{}, yield func(over bool)) {
-	c.handshaking, c.limit, c.yield = true, limit, yield
+// is over.
+func (c *Conn) Start(on *Computing, yield func(over bool)) {
+	c.handshaking, c.limit, c.yield = true, on.Limit, yield
 	c.resume = make(chan struct{}, 1)
-	go func() {
+	handshake := func(pause func()) {
+		c.pause = pause
 		c.compute()
 		err := c.tls.HandshakeContext(context.Background())
 		<-c.limit
@@ -32,9 +42,14 @@ func (c *Conn) Start(limit chan struct{}, yield func(over bool)) {
 		default:
 			c.Err = err
 		}
-		c.limit, c.yield, c.resume = nil, nil, nil
+		c.limit, c.yield, c.resume, c.pause = nil, nil, nil, nil
 		yield(true)
-	}()
+	}
+	if on.Go != nil {
+		on.Go(handshake)
+	} else {
+		go handshake(nil)
+	}
 }
 
 // compute waits until the handshake may compute, and lets event loops go first that have something to do: otherwise
@@ -57,9 +72,12 @@ func (c *Conn) wait() error {
 		case c.ended:
 			return errEarly
 		}
-		resume := c.resume
+		resume, pause := c.resume, c.pause
 		<-c.limit
 		c.yield(false)
+		for pause != nil && len(resume) == 0 {
+			pause()
+		}
 		<-resume
 		c.compute()
 	}

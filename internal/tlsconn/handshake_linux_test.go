@@ -18,7 +18,7 @@ func TestHandshakesLetOthersGo(t *testing.T) {
 	env := &Env{Kernel: w, Buffers: new(pool.Buffers)}
 	waits := make(chan bool, 1)
 	client := Client(&tls.Config{InsecureSkipVerify: true})
-	client.Start(make(chan struct{}, 1), func(over bool) { waits <- over })
+	client.Start(&Computing{Limit: make(chan struct{}, 1)}, func(over bool) { waits <- over })
 	<-waits
 	client.Exchange(env, 1, false) // it sends its ClientHello
 	client.Abort()
@@ -34,7 +34,7 @@ func TestHandshakesLetOthersGo(t *testing.T) {
 		c := Server(cfg)
 		c.Feed(hello)
 		all = append(all, c)
-		c.Start(limit, func(end bool) {
+		c.Start(&Computing{Limit: limit}, func(end bool) {
 			if end {
 				over <- struct{}{}
 			} else {

@@ -259,3 +259,41 @@ func TestAnswersBounded(t *testing.T) {
 	}
 	server.Free(env)
 }
+
+// failingSends are wires that cannot send for a while.
+type failingSends struct {
+	*wires
+	errno sys.Errno
+}
+
+func (k *failingSends) Send(fd int, p []byte) (int, sys.Errno) {
+	if k.errno != 0 {
+		return 0, k.errno
+	}
+	return k.wires.Send(fd, p)
+}
+
+// What was encrypted when a send has failed is not sent by a later call, because Send has not counted it.
+func TestNothingAfterFailure(t *testing.T) {
+	w, env, server, r := established(t)
+	k := &failingSends{wires: w, errno: sys.ENOMEM}
+	env.Kernel = k
+	before := len(w.inbox[1].bytes)
+	if n, e := server.Send(env, 0, []byte("lost")); n != 0 || e != sys.ENOMEM {
+		t.Fatal(n, e)
+	}
+	k.errno = 0
+	w.inbox[0].bytes = r.add(w.inbox[0].bytes, 23, []byte("x"))
+	server.Turn()
+	server.Drained = false
+	if n, e := server.Recv(env, 0, true, false, make([]byte, 10)); n != 1 || e != 0 {
+		t.Fatal(n, e)
+	}
+	if e := server.Flush(env, 0); e != sys.ENOMEM {
+		t.Errorf("Flush: %v", e)
+	}
+	if n := len(w.inbox[1].bytes) - before; n != 0 {
+		t.Errorf("%d bytes were sent", n)
+	}
+	server.Free(env)
+}

@@ -191,3 +191,52 @@ func TestItem(t *testing.T) {
 	}
 	last.Close()
 }
+
+// What a worker on standby has, and the one before it drops, is not held by anybody: the new one is told.
+func TestDropped(t *testing.T) {
+	keeper, theirs, e := sys.Pair()
+	if e != 0 {
+		t.Fatal(e)
+	}
+	w, err := newWorker(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fb sys.FDBuffer
+	send := func(b []byte, fds ...int) {
+		if e := fb.Send(keeper, b, fds); e != 0 {
+			t.Fatal(e)
+		}
+	}
+	items := func(keys ...uint64) {
+		b, fds := appendHeader(nil, kindItems, 1), []int(nil)
+		for _, k := range keys {
+			b, fds = appendItem(b, [2]uint64{k}, "label", 1), append(fds, keeper)
+		}
+		setCount(b, len(keys))
+		send(b, fds...)
+	}
+	start := make([]uint64, startWords+reasonCount)
+	start[0] = protocol
+	send(appendControl(nil, kindWelcome, 0, start, ""))
+	items(1, 2, 3)
+	send(appendHeader(nil, kindMark, 0))
+	<-w.mark
+	early := w.Held()
+	if n := len(w.Dropped()); len(early) != 3 || n != 0 {
+		t.Errorf("early: %d items, and %d of them dropped", len(early), n)
+	}
+	send(appendHeader(nil, kindBegin, 0))
+	items(1, 3, 4)
+	send(appendControl(nil, kindGo, 0, start, ""))
+	<-w.goOn
+	rest := w.Held()
+	if dropped := w.Dropped(); len(dropped) != 1 || dropped[0] != [2]uint64{2} || len(rest) != 1 || rest[0].Key != [2]uint64{4} {
+		t.Errorf("dropped %v, and the rest is %v", dropped, rest)
+	}
+	for _, item := range append(early, rest...) {
+		closeAll(item.FDs)
+	}
+	sys.Linux{}.Close(keeper)
+	<-w.Lost()
+}

@@ -103,6 +103,9 @@ func (*Worker) Ask(ctx context.Context, request string) (fd int, err error) {
 // LastUpgrade returns the zero Upgrade.
 func (*Worker) LastUpgrade() Upgrade { return Upgrade{} }
 
+// Dropped returns nil.
+func (*Worker) Dropped() (keys [][2]uint64) { return nil }
+
 // OnRefused does nothing.
 func (*Worker) OnRefused(f func(key [2]uint64)) {}
 

@@ -7,8 +7,8 @@ import (
 // outbox is what a worker has queued for its keeper, and the sending of it. The worker's lock protects it.
 type outbox struct {
 	fd     int
+	socket messages
 	broken bool // nobody is at the other end
-	buf    sys.FDBuffer
 	msg    []byte
 	seq    uint32
 
@@ -23,6 +23,11 @@ type outbox struct {
 	unanswered             []sentHold
 	sentItems, sentDescrip int // sums of unanswered
 	refusedHere            uint64
+}
+
+// messages sends messages: a [sys.FDBuffer], or that of a simulation.
+type messages interface {
+	Send(fd int, p []byte, fds []int) sys.Errno
 }
 
 type queuedItem struct {
@@ -83,7 +88,7 @@ func (o *outbox) send(b []byte, fds []int) bool {
 
 func (o *outbox) trySend(b []byte, fds []int) sys.Errno {
 	for !o.broken {
-		e := o.buf.Send(o.fd, b, fds)
+		e := o.socket.Send(o.fd, b, fds)
 		switch e {
 		case sys.EINTR:
 			continue

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 	"unicode"
+
+	"github.com/penstock/penstock/internal/sys"
 )
 
 // writeEarly is what binaries of tests do before they connect, by their names.
@@ -37,7 +39,7 @@ func writeEarly(name string) {
 	case strings.HasPrefix(name, "old") && os.Getenv(outputEnv) != "": // a version that knows nothing of it
 		var fd int
 		fmt.Sscan(os.Getenv(workerEnv), &fd)
-		(&outbox{fd: fd}).send(appendControl(nil, kindHello, 0, []uint64{protocol, featureAsk}), nil)
+		(&outbox{fd: fd, socket: new(sys.FDBuffer)}).send(appendControl(nil, kindHello, 0, []uint64{protocol, featureAsk}), nil)
 		select {}
 	}
 }

@@ -52,7 +52,7 @@ func TestStartWhileReadersPause(t *testing.T) {
 	}
 	for id, fd := range theirs {
 		var box outbox
-		box.fd = fd
+		box.fd, box.socket = fd, new(sys.FDBuffer)
 		if !box.send(message{kind: kindAlive}.encode(), nil) {
 			t.Fatal("not sent")
 		}

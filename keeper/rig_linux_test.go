@@ -635,3 +635,9 @@ func (r *rig) settled(what string, f func() bool) {
 func runManual(string) int { return 94 }
 
 func itoa(n int) string { return strconv.Itoa(n) }
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		sys.Linux{}.Close(fd)
+	}
+}

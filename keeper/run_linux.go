@@ -328,11 +328,19 @@ func (r *runner) send(id int, p []byte, fds []int) sent {
 	if c == nil {
 		return sentLost
 	}
-	switch r.sender.Send(c.fd, p, fds) {
+	result := resultOf(r.sender.Send(c.fd, p, fds))
+	if result == sentFull {
+		go c.waitWritable()
+	}
+	return result
+}
+
+// resultOf returns what an error of a send means.
+func resultOf(e sys.Errno) sent {
+	switch e {
 	case 0:
 		return sentAll
 	case sys.EAGAIN, sys.ENOBUFS, sys.ENOMEM:
-		go c.waitWritable()
 		return sentFull
 	case sys.ETOOMANYREFS:
 		return sentMany

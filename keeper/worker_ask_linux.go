@@ -119,7 +119,7 @@ func (w *Worker) Ask(ctx context.Context, request string) (fd int, err error) {
 func (w *Worker) answered(msg *message, fds []int) {
 	got, ok := w.open[msg.seq]
 	if !ok {
-		closeAll(fds)
+		w.closeAll(fds)
 		return
 	}
 	delete(w.open, msg.seq)
@@ -134,7 +134,7 @@ func (w *Worker) answered(msg *message, fds []int) {
 		a = answered{-1, &AskError{Text: msg.text(0), Errno: syscall.Errno(msg.word(1))}}
 	}
 	if got == nil {
-		closeAll(fds)
+		w.closeAll(fds)
 		return
 	}
 	got <- a

@@ -18,6 +18,7 @@ import (
 type Worker struct {
 	file *os.File
 	raw  syscall.RawConn
+	shut func(fd int) // closes a descriptor
 	lost chan struct{}
 	mark chan struct{} // closed when the items for standby are there
 	goOn chan struct{} // closed when the keeper says go
@@ -30,7 +31,8 @@ type Worker struct {
 	isReady   time.Time
 	items     []Item
 	marked    int                // how many of items were there at the mark
-	returned  map[[2]uint64]bool // by Held, before Prepared
+	returned  map[[2]uint64]bool // by Held, before Prepared; then whether it has come again since
+	begun     bool               // the items have come again from the beginning
 	going     bool
 	handed    bool
 	aliveDue  bool
@@ -103,16 +105,27 @@ func newWorker(fd int) (*Worker, error) {
 		f.Close()
 		return nil, fmt.Errorf("keeper: %w", err)
 	}
-	w := &Worker{file: f, raw: raw, lost: make(chan struct{}), mark: make(chan struct{}), goOn: make(chan struct{}), wake: make(chan struct{}, 1), returned: make(map[[2]uint64]bool),
-		watchers: make(map[uint64]func(Upgrade)), asks: make(chan struct{}, maxAsks), open: make(map[uint32]chan answered)}
-	w.out.fd = fd
-	if err := w.tell(appendControl(nil, kindHello, 0, []uint64{protocol, featureAsk | featureOutput | featureLinger})); err != nil {
+	w := makeWorker(fd, raw, new(sys.FDBuffer), func(fd int) { sys.Linux{}.Close(fd) })
+	w.file = f
+	if err := w.hello(); err != nil {
 		f.Close()
 		return nil, err
 	}
 	go w.read()
 	go w.write()
 	return w, nil
+}
+
+// makeWorker returns a worker whose end of the connection is fd, and which has not said anything yet.
+func makeWorker(fd int, raw syscall.RawConn, socket messages, shut func(fd int)) *Worker {
+	w := &Worker{raw: raw, shut: shut, lost: make(chan struct{}), mark: make(chan struct{}), goOn: make(chan struct{}), wake: make(chan struct{}, 1), returned: make(map[[2]uint64]bool),
+		watchers: make(map[uint64]func(Upgrade)), asks: make(chan struct{}, maxAsks), open: make(map[uint32]chan answered)}
+	w.out.fd, w.out.socket = fd, socket
+	return w
+}
+
+func (w *Worker) hello() error {
+	return w.tell(appendControl(nil, kindHello, 0, []uint64{protocol, featureAsk | featureOutput | featureLinger}))
 }
 
 // Held returns what the workers before this one gave the keeper to hold.
@@ -129,18 +142,34 @@ func (w *Worker) Held() []Item {
 	}
 	var items []Item
 	for _, item := range w.items[:n] {
-		if !w.returned[item.Key] {
+		if _, ok := w.returned[item.Key]; !ok {
 			items = append(items, item)
 		}
 	}
 	if w.going {
-		w.items, w.returned, w.marked = nil, nil, 0
+		w.items, w.marked = nil, 0
 		return items
 	}
 	for _, item := range items {
-		w.returned[item.Key] = true
+		w.returned[item.Key] = false
 	}
 	return items
+}
+
+// Dropped returns the keys of items that Held returned before Prepared had, and that the worker before this one has dropped
+// since. They are not held any more, and whoever has their descriptors closes them.
+func (w *Worker) Dropped() (keys [][2]uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.going || !w.begun {
+		return nil
+	}
+	for key, again := range w.returned {
+		if !again {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // Hold gives the keeper duplicates of descriptors to hold under a key that is not in use. It only queues them. They
@@ -474,14 +503,17 @@ func (w *Worker) write() {
 		case <-w.lost:
 			return
 		}
-		w.wait(func() bool {
-			if w.aliveDue {
-				w.aliveDue = !w.out.send(appendHeader(nil, kindAlive, 0), nil)
-			}
-			w.dropDue = false
-			return !w.aliveDue && (!w.going || w.out.flushDrops())
-		})
+		w.wait(w.sendDue)
 	}
+}
+
+// sendDue sends what did not fit before, and reports whether nothing is left. The caller has the lock.
+func (w *Worker) sendDue() bool {
+	if w.aliveDue {
+		w.aliveDue = !w.out.send(appendHeader(nil, kindAlive, 0), nil)
+	}
+	w.dropDue = false
+	return !w.aliveDue && (!w.going || w.out.flushDrops())
 }
 
 // read handles the keeper's messages until there are no more.
@@ -515,20 +547,28 @@ func (w *Worker) read() {
 			continue
 		}
 		if err != nil || errno != 0 || n == 0 {
-			closeAll(fds)
+			w.closeAll(fds)
 			return
 		}
-		if err := msg.parse(buf[:n]); err != nil || !msg.kind.fromKeeper() || msg.kind != kindItems && msg.kind != kindAnswer && len(fds) > 0 || !lost && len(fds) != msg.descriptors() {
-			closeAll(fds) // not the keeper that we know
+		if !w.take(&msg, buf[:n], fds, lost) {
 			return
 		}
-		w.handle(&msg, fds)
 	}
 }
 
-func closeAll(fds []int) {
+// take handles one message of the keeper. Its descriptors belong to the worker. It reports whether that is the keeper that we know.
+func (w *Worker) take(msg *message, b []byte, fds []int, lost bool) bool {
+	if err := msg.parse(b); err != nil || !msg.kind.fromKeeper() || msg.kind != kindItems && msg.kind != kindAnswer && len(fds) > 0 || !lost && len(fds) != msg.descriptors() {
+		w.closeAll(fds)
+		return false
+	}
+	w.handle(msg, fds)
+	return true
+}
+
+func (w *Worker) closeAll(fds []int) {
 	for _, fd := range fds {
-		sys.Linux{}.Close(fd)
+		w.shut(fd)
 	}
 }
 
@@ -554,11 +594,11 @@ func (w *Worker) handle(msg *message, fds []int) {
 		}
 	case kindBegin:
 		for _, item := range w.items {
-			if !w.returned[item.Key] {
-				closeAll(item.FDs)
+			if _, ok := w.returned[item.Key]; !ok {
+				w.closeAll(item.FDs)
 			}
 		}
-		w.items, w.marked, w.start.Missing = nil, 0, 0
+		w.items, w.marked, w.start.Missing, w.begun = nil, 0, 0, true
 	case kindGo:
 		w.setStart(msg)
 		if !w.going {
@@ -610,8 +650,8 @@ func (w *Worker) reply(b []byte) {
 		return
 	}
 	w.mu.Unlock()
+	defer w.mu.Lock()
 	w.tell(b)
-	w.mu.Lock()
 }
 
 // startWords is where Start.Starts begins in a message with a Start.
@@ -652,20 +692,24 @@ func (w *Worker) receive(msg *message, fds []int) (got int) {
 		item := &msg.items[i]
 		own := all[:min(item.fds, len(all)):min(item.fds, len(all))]
 		all = all[len(own):]
+		_, early := w.returned[item.key]
+		if early { // before kindBegin
+			w.returned[item.key] = true
+		}
 		if len(own) < item.fds {
-			closeAll(own)
+			w.closeAll(own)
 			w.items = append(w.items, Item{Key: item.key, Label: item.label})
 			w.start.Missing++
 			continue
 		}
 		got++
-		if w.returned[item.key] { // before kindBegin
-			closeAll(own)
+		if early {
+			w.closeAll(own)
 			own = nil
 		}
 		w.items = append(w.items, Item{Key: item.key, Label: item.label, FDs: own})
 	}
-	closeAll(all)
+	w.closeAll(all)
 	return got
 }
 

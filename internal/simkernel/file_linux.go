@@ -12,7 +12,8 @@ type file struct {
 	writes  bool  // the one that is written to
 	epoll   *epoll
 	event   *uint64 // eventfd(2)
-	world   *World  // of shared memory
+	pair    *pair
+	world   *World // of shared memory
 	shared  []byte
 }
 
@@ -23,6 +24,8 @@ func (f *file) poll() uint32 {
 		return f.socket.poll()
 	case f.gram != nil:
 		return f.gram.poll()
+	case f.pair != nil:
+		return f.pair.poll()
 	case f.event != nil && *f.event > 0:
 		return sys.In
 	case f.pipe != nil && !f.writes && f.pipe.queued() > 0:
@@ -59,6 +62,8 @@ func (f *file) release() {
 		f.socket.close()
 	case f.gram != nil:
 		f.gram.close()
+	case f.pair != nil:
+		f.pair.close()
 	case f.epoll != nil:
 		f.epoll.close()
 	case f.shared != nil:

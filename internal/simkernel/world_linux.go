@@ -27,6 +27,9 @@ type World struct {
 	GramPorts                                    uint16
 	// GramBufferMost is how large a process may make the buffers of a datagram socket: net.core.rmem_max; 0: as large as it likes.
 	GramBufferMost int
+	// PairBuffer is the size of the buffers of the sockets of [Process.NewPair]. FlyingMost is how many descriptors may be on their way
+	// before no more can be sent: RLIMIT_NOFILE of whoever sends; 0: any number.
+	PairBuffer, FlyingMost int
 	// Joins has datagrams that come one by one joined, as GRO does behind a network card, and not on the loopback interface.
 	Joins bool
 	// Lost is called for each datagram that nobody will get; it may be nil.
@@ -50,6 +53,7 @@ type World struct {
 	packets    []*packet // of UDP that are in flight
 	unixNames  map[string]*gram
 	autobound  int
+	flying     int          // descriptors that are on their way
 	sockets    int          // that were made
 	connecting []*tcpSocket // those that wait for an answer, and some that do not any more
 	inFlight   []*tcpSocket // those that have something to deliver, the one that began first in front
@@ -59,7 +63,7 @@ type World struct {
 func New() *World {
 	return &World{
 		SendBuffer: 128 << 10, ReceiveBuffer: 128 << 10, PipeFragment: 16 << 10, Limit: 1 << 16,
-		GramSendBuffer: 212992, GramReceiveBuffer: 212992, GramQueue: 10, GramPorts: 28232,
+		GramSendBuffer: 212992, GramReceiveBuffer: 212992, GramQueue: 10, GramPorts: 28232, PairBuffer: 212992,
 		memory: memories.Get().(*memory), start: someStart(), listeners: make(map[netip.AddrPort][]*tcpSocket), paths: make(map[string]*unixSocket), port: 32768,
 		grams: make(map[uint16][]*gram), unixNames: make(map[string]*gram),
 	}

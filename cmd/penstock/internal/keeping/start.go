@@ -76,7 +76,12 @@ func reloadsBefore(items []keeper.Item) int64 {
 // takeItems sorts what has come from the keeper. Its descriptors belong to this process from then on.
 func (k *Link) takeItems() {
 	k.engine = nil
+	dropped := k.Dropped()
 	for _, item := range append(k.early, k.Held()...) {
+		if slices.Contains(dropped, item.Key) { // by the worker before, while this one was on standby
+			closeItem(item)
+			continue
+		}
 		if kind := item.Key[0] >> 56; kind < kindDocument {
 			k.engine = append(k.engine, hold.Held{Key: item.Key, Label: item.Label, FDs: item.FDs})
 			continue

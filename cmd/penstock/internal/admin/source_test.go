@@ -86,7 +86,7 @@ func (s *synthetic) Listeners() []api.Listener {
 		{Name: "default", Group: "backends", Default: true, Numbers: s.numbers()},
 		{Name: "canary", Parts: []api.Part{{Name: "backends", Weight: 95, FileWeight: 90, Numbers: s.numbers()}, {Name: "refuse", Refuse: true, Weight: 5, FileWeight: 5}}, Numbers: s.numbers()},
 	}, Protocols: []api.ProtocolCount{{Protocol: "ssh", Count: 3}, {Protocol: "unknown", Count: 1}}, Certificates: []api.Certificate{{File: "/etc/a.pem", Names: []string{"a.example"}, Key: "ECDSA", Issuer: "CN=ca", Serial: "1f", NotBefore: time.Unix(1e9, 0), Expires: time.Unix(2e9, 0), Stapled: true, StapleExpires: time.Unix(2e9, 0)}},
-		FailingFiles: []string{"/etc/b.pem"}, CertificateFailures: 2}, {Name: "dns", Address: "udp://127.0.0.1:5353", Kind: "datagram", State: "resting"}}
+		FailingFiles: []string{"/etc/b.pem"}, CertificateFailures: 2}, {Name: "dns", Address: "udp://127.0.0.1:5353", Kind: "datagram", State: "resting", ProxyProtocol: true}}
 }
 
 func (s *synthetic) Groups() []api.Group {

@@ -24,6 +24,9 @@ type Listener struct {
 	Numbers         // of all flows of the listener
 	Routes  []Route `json:"routes"` // in the order of evaluation
 
+	// ProxyProtocol says that proxies name its clients in a PROXY header: packets come from the proxies.
+	ProxyProtocol bool `json:"proxy_protocol,omitempty"`
+
 	// Protocols are what clients spoke that were routed by their first bytes; nil: none were.
 	Protocols []ProtocolCount `json:"protocols,omitempty"`
 

@@ -288,7 +288,7 @@ func (d *snapshot) Listeners() []api.Listener {
 	stats := d.engine.Stats()
 	list := []api.Listener{}
 	for _, l := range f.Listeners {
-		out := api.Listener{Name: l.Name, Kind: "stream", State: state, Routes: []api.Route{}}
+		out := api.Listener{Name: l.Name, Kind: "stream", State: state, Routes: []api.Route{}, ProxyProtocol: len(l.ProxyFrom) > 0}
 		if l.Datagrams {
 			out.Kind = "datagram"
 		} else if state == "open" && stats.LoopsPaused > 0 {

@@ -66,6 +66,36 @@ type captured struct {
 	Packets      int64 `json:"packets"`
 	Bytes        int64 `json:"bytes"`                     // of the file
 	Dropped      int64 `json:"packets_dropped,omitempty"` // by the kernel, or because too many waited
+
+	// Flows of which one side has no packets of its own.
+	UnixClients   int `json:"flows_of_unix_clients,omitempty"`
+	UnixMembers   int `json:"flows_to_unix_members,omitempty"`
+	SharedClients int `json:"flows_of_shared_sockets,omitempty"`
+}
+
+// hints say what is not in the file, and why it may be empty.
+func (d *captured) hints(c *CaptureCmd) (lines []string) {
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	if n := d.UnixClients; n > 0 {
+		add("%s of clients at a Unix socket, which has no packets: only the member's side is in the file", plural(int64(n), "flow"))
+	}
+	if n := d.UnixMembers; n > 0 {
+		add("%s to a member at a Unix socket, which has no packets: only the client's side is in the file", plural(int64(n), "flow"))
+	}
+	if n := d.SharedClients; n > 0 {
+		add("%s of clients that share a socket of their proxy: only the member's side is in the file", plural(int64(n), "flow"))
+	}
+	switch {
+	case d.Flows == 0 && c.Source.prefix.IsValid():
+		add("nothing was captured: no such flow was open, and none began. --source is the client as penstock flows shows it; behind a proxy, the one that the PROXY header names")
+	case d.Flows == 0:
+		add("nothing was captured: no such flow was open, and none began; penstock flows shows those that are open")
+	case d.Packets == 0 && d.UnixClients+d.SharedClients < d.Flows:
+		add("no packets came. Either the flows were silent, or this is not the relay's host, or another network namespace than its own")
+	case d.Packets == 0:
+		add("no packets came of what is left of the flows")
+	}
+	return lines
 }
 
 // Run executes the command.
@@ -102,8 +132,12 @@ func (c *CaptureCmd) terms(ctx context.Context, client *api.Client) (terms []pac
 		if known = known || l.Name == c.Listener; c.Listener != "" && l.Name != c.Listener {
 			continue
 		}
+		from := packets.End{Network: c.Source.prefix}
+		if l.ProxyProtocol {
+			from = packets.End{} // the proxies, whoever these are
+		}
 		if at, ok := endOf(l.Address); ok {
-			terms = append(terms, packets.Term{A: packets.End{Network: c.Source.prefix}, B: at})
+			terms = append(terms, packets.Term{A: from, B: at})
 		}
 	}
 	if c.Listener != "" && !known {
@@ -172,7 +206,13 @@ func (c *CaptureCmd) capture(ctx context.Context, client *api.Client, socket *pa
 	if f, ok := file.(*os.File); ok && c.Write != "-" {
 		err = errors.Join(err, f.Close())
 	}
-	done := captured{Flows: k.Capture.Flows(), FlowsSkipped: k.Skipped + k.lost, Packets: k.Packets, Bytes: k.Written(), Dropped: dropped + k.Overflow}
+	done := captured{Flows: k.Capture.Flows(), FlowsSkipped: k.Skipped + k.lost, Packets: k.Packets, Bytes: k.Written(), Dropped: dropped + k.Overflow,
+		UnixClients: len(k.unixClients), UnixMembers: len(k.unixMembers), SharedClients: len(k.shared)}
+	defer func() {
+		for _, line := range done.hints(c) {
+			fmt.Fprintln(stderr, line)
+		}
+	}()
 	if c.JSON && c.Write != "-" {
 		return errors.Join(err, printJSON(stdout, done))
 	}
@@ -267,6 +307,27 @@ type capturing struct {
 	through time.Time
 	lost    int64 // flows that the daemon could not tell
 	stderr  *os.File
+
+	unixClients, unixMembers, shared map[uint64]bool // flows of which one side has no packets of its own
+}
+
+// missing notes which sides of a flow have no packets of their own.
+func (k *capturing) missing(f *api.CaptureFlow) {
+	for _, m := range []struct {
+		to  *map[uint64]bool
+		yes bool
+	}{
+		{&k.unixClients, strings.HasPrefix(f.Peer.Network.String(), "unix")},
+		{&k.unixMembers, strings.HasPrefix(f.Upstream.Network.String(), "unix")},
+		{&k.shared, f.Shared},
+	} {
+		if m.yes && *m.to == nil {
+			*m.to = map[uint64]bool{}
+		}
+		if m.yes {
+			(*m.to)[f.ID] = true
+		}
+	}
 }
 
 // line takes a line of the daemon.
@@ -283,6 +344,7 @@ func (k *capturing) line(l *api.CaptureLine) {
 		return
 	}
 	k.Tell(l.Flow)
+	k.missing(l.Flow)
 	if more := k.Uncovered(k.terms); len(more) > 0 {
 		k.terms = packets.Join(k.terms, more)
 		if err := k.socket.Filter(k.terms); err != nil {

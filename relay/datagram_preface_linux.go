@@ -37,7 +37,7 @@ func (o *outbox) addPrefaced(f *datagramFlow, b []byte, seg int, tos uint8) {
 	for all := b; ; {
 		one, rest := segment.Cut(all, seg)
 		if !o.joins(f, one, tos) {
-			if !o.open(f, tos) {
+			if !o.room(f) {
 				o.overflow(f, gen, all, seg, tos)
 				return
 			}
@@ -45,6 +45,7 @@ func (o *outbox) addPrefaced(f *datagramFlow, b []byte, seg int, tos uint8) {
 				o.add(f, all, seg, tos)
 				return
 			}
+			o.open(f, tos)
 			o.join(f, one)
 		}
 		p := o.front(f)

@@ -45,12 +45,17 @@ func (o *outbox) add(f *datagramFlow, b []byte, seg int, tos uint8) {
 		n := limit.Fit(len(b), seg)
 		last := o.n - 1
 		if o.run.Count == 0 || o.items[last].f != f || o.items[last].tos != tos || len(o.pieces) == cap(o.pieces) || !o.run.Join(limit, n, seg) {
-			if !o.open(f, tos) {
+			if !o.room(f) {
 				o.overflow(f, gen, b, seg, tos)
 				return
 			}
+			if o.front(f) != nil { // flushing has taken f to another upstream
+				o.addPrefaced(f, b, seg, tos)
+				return
+			}
+			o.open(f, tos)
 			last = o.n - 1
-			limit = o.d.runsOf(f, o.dir(), size) // flushing may have taken f to another upstream
+			limit = o.d.runsOf(f, o.dir(), size) // it may have other runs, too
 			n = limit.Fit(len(b), seg)
 			o.run.Join(limit, n, seg)
 		}
@@ -83,25 +88,32 @@ func (o *outbox) overflow(f *datagramFlow, gen uint32, b []byte, seg int, tos ui
 	}
 }
 
-// open starts the next message. It reports false if there is no room even after a flush.
-func (o *outbox) open(f *datagramFlow, tos uint8) bool {
+// room completes the last message, and reports whether there is room for another one; if not, it flushes first. That may take f to another
+// upstream, where something else is in front of its datagrams.
+func (o *outbox) room(f *datagramFlow) bool {
 	o.seal()
-	if !o.v.Room(2) { // a datagram, and what may be in front of it
-		gen := f.gen
-		o.flush()
-		if !f.alive(gen) || !o.v.Room(2) || o.port == nil && (f.held != nil || f.builtin()) {
-			return false
-		}
-		if o.port == nil {
-			o.of = f
-		}
+	if o.v.Room(2) { // a datagram, and what may be in front of it
+		return true
 	}
+	gen := f.gen
+	o.flush()
+	if !f.alive(gen) || !o.v.Room(2) || o.port == nil && (f.held != nil || f.builtin()) {
+		return false
+	}
+	if o.port == nil {
+		o.of = f
+	}
+	return true
+}
+
+// open starts the next message, for which there is room.
+func (o *outbox) open(f *datagramFlow, tos uint8) {
 	i := o.v.Open()
 	o.items[i] = item{f: f, first: len(o.pieces), past: len(o.pieces), tos: tos}
 	o.n = i + 1
 	p := o.port
 	if p == nil {
-		return true
+		return
 	}
 	f.pending++
 	if p.family == sys.Unix {
@@ -109,7 +121,6 @@ func (o *outbox) open(f *datagramFlow, tos uint8) bool {
 	} else {
 		o.v.SetNameLen(i, copy(o.v.Name(i), f.name[:f.nameLen]))
 	}
-	return true
 }
 
 // seal completes the last message, now that nothing joins it any more.

@@ -323,7 +323,7 @@ func (e *core) handOver(ctx context.Context) error {
 	e.finishHandshakes(ctx)
 	failed := make([]error, len(e.loops))
 	for i, s := range e.streams.all {
-		last := time.Now().Add(settleLast)
+		last := e.kernel.Now().Add(settleLast)
 		for more := true; more && ctx.Err() == nil; {
 			s.loop.Ask(func() {
 				before := s.keep.unsettled.len()
@@ -334,9 +334,9 @@ func (e *core) handOver(ctx context.Context) error {
 				left := s.keep.unsettled.len()
 				more = left > 0 && left < before
 			})
-			if failed[i] != nil && time.Now().Before(last) { // the holder is busy
+			if failed[i] != nil && e.kernel.Now().Before(last) { // the holder is busy
 				more = true
-				time.Sleep(time.Millisecond)
+				e.kernel.Sleep(time.Millisecond)
 			}
 		}
 	}

@@ -179,7 +179,7 @@ func newGramSimulation(kind gramWorld) *gramSimulation {
 	}
 	s.in.SetBuf(0, s.scratch[:1<<16])
 	s.peers = w.NewProcess()
-	s.keeper = &simHolder{s: s.simulation, process: w.NewProcess(), held: make(map[holdKey]hold.Held), dropped: make(map[holdKey]bool)}
+	s.keeper = newSimHolder(s.simulation)
 	at := [...][3]string{
 		{"127.0.0.1:1000", "127.0.0.1:2000", "127.0.0.1:2001"},
 		{"0.0.0.0:1000", "127.0.0.1:2000", "127.0.0.1:2001"},

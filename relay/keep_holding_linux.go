@@ -181,11 +181,11 @@ func (h *holding) holdLocked(all ...hold.Held) error {
 
 // flush reports whether the holder still holds. It may be busy for some time.
 func (h *holding) flush(most time.Duration) (err error) {
-	for last := time.Now().Add(most); ; time.Sleep(time.Millisecond) {
+	for last := h.kernel.Now().Add(most); ; h.kernel.Sleep(time.Millisecond) {
 		h.mu.Lock()
 		err = h.holder.Flush()
 		h.mu.Unlock()
-		if err == nil || time.Now().After(last) {
+		if err == nil || h.kernel.Now().After(last) {
 			return err
 		}
 	}

@@ -189,13 +189,13 @@ func (k *keeping) settle(now time.Duration, early bool) bool {
 // settleAll settles all flows that can be. A holder that is busy is asked again for a while: what is not
 // held now ends with the process. It reports false if the holder has failed for that long.
 func (k *keeping) settleAll(now time.Duration) bool {
-	last := time.Now().Add(settleLast)
+	last := k.holding.kernel.Now().Add(settleLast)
 	for n := k.unsettled.len(); n > 0; n -= settleBurst {
 		for !k.settle(now, true) {
-			if time.Now().After(last) {
+			if k.holding.kernel.Now().After(last) {
 				return false
 			}
-			time.Sleep(time.Millisecond)
+			k.holding.kernel.Sleep(time.Millisecond)
 		}
 	}
 	return true

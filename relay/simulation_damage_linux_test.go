@@ -38,7 +38,7 @@ func (s *simulation) damage(n int) bool {
 
 // spoil changes the first byte of a ledger.
 func (s *simulation) spoil(x hold.Held) {
-	p, fd := s.keeper.process, x.FDs[0]
+	p, fd := s.keeper.process, s.keeper.fd(x.Key)
 	size, e := p.SealedSize(fd)
 	if e != 0 {
 		s.fail("the size of a ledger: %v", e)

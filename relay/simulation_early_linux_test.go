@@ -172,6 +172,9 @@ func (s *simulation) closeEngine() {
 		f.lost = f.lost || !f.admitted
 	}
 	s.process.DieAfter(0)
+	if s.keeper.real != nil {
+		s.keeper.real.leaves()
+	}
 	e := &Engine{s.core}
 	if err := e.Close(); err != nil {
 		s.fail("close: %v", err)
@@ -182,7 +185,7 @@ func (s *simulation) closeEngine() {
 		}
 	}
 	s.keeper.closeDropped()
-	if len(s.keeper.held) != 0 || s.process.Open() != 0 {
+	if len(s.keeper.held) != 0 || s.process.Open() != s.keeper.connections() {
 		s.fail("%d things are held after the engine was closed, and %d descriptors are open", len(s.keeper.held), s.process.Open())
 	}
 	for _, st := range s.core.streams.all { // whose ledger is gone

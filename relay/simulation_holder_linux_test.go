@@ -17,12 +17,23 @@ type simHolder struct {
 	fails   int              // the next calls of Flush
 	late    []hold.Held      // dropped, and not closed yet
 	dropped map[holdKey]bool // ledgers, by this process: the next one of a loop has another key, since the keeper may learn of a drop later
+	real    *simKeeper       // nil: none; else held is the model of what that has to hold, and late is not used
+}
+
+func newSimHolder(s *simulation) *simHolder {
+	return &simHolder{s: s, process: s.world.NewProcess(), held: make(map[holdKey]hold.Held), dropped: make(map[holdKey]bool)}
 }
 
 func (h *simHolder) Hold(key [2]uint64, label string, fds []int) error {
 	h.s.process.Point("hold")
 	defer h.s.process.Point("hold")
 	x := hold.Held{Key: key, Label: label}
+	if h.real != nil {
+		if err := h.real.hold(key, label, fds); err != nil {
+			return err
+		}
+		x.FDs, fds = slices.Clone(fds), nil
+	}
 	for _, fd := range fds {
 		n, e := h.s.process.Pass(fd, h.process)
 		if e != 0 {
@@ -40,6 +51,9 @@ func (h *simHolder) Hold(key [2]uint64, label string, fds []int) error {
 
 func (h *simHolder) Drop(key [2]uint64) {
 	h.s.process.Point("drop")
+	if h.real != nil {
+		h.real.drop(key)
+	}
 	h.drop(key)
 	h.s.process.Point("drop")
 }
@@ -50,12 +64,17 @@ func (h *simHolder) drop(key [2]uint64) {
 		if kindOf(key) == holdLedger {
 			h.dropped[key] = true
 		}
-		h.late = append(h.late, x)
+		if h.real == nil {
+			h.late = append(h.late, x)
+		}
 	}
 }
 
 func (h *simHolder) Flush() error {
 	h.s.process.Point("flush")
+	if h.real != nil {
+		return h.real.flush()
+	}
 	h.closeDropped()
 	if h.fails > 0 {
 		h.fails--
@@ -73,6 +92,10 @@ var errSimHolder = errors.New("the holder fails")
 
 // closeDropped closes what was dropped, which happens soon, but not at once.
 func (h *simHolder) closeDropped() {
+	if h.real != nil {
+		h.real.closeDropped()
+		return
+	}
 	for _, x := range h.late {
 		for _, fd := range x.FDs {
 			h.process.Close(fd)
@@ -84,6 +107,9 @@ func (h *simHolder) closeDropped() {
 // give gives the next process what is held.
 func (h *simHolder) give() (all []hold.Held) {
 	clear(h.dropped)
+	if h.real != nil {
+		return h.real.give()
+	}
 	h.closeDropped()
 	h.new = nil
 	for _, x := range h.held {
@@ -99,4 +125,61 @@ func (h *simHolder) give() (all []hold.Held) {
 	}
 	slices.SortFunc(all, func(a, b hold.Held) int { return slices.Compare(a.Key[:], b.Key[:]) })
 	return all
+}
+
+// next returns the next process.
+func (h *simHolder) next() *simkernel.Process {
+	if h.real != nil {
+		return h.real.next()
+	}
+	return h.s.world.NewProcess()
+}
+
+// begun is called when a process works, and ended when one has ended.
+func (h *simHolder) begun() {
+	if h.real != nil {
+		h.real.begun()
+	}
+}
+
+func (h *simHolder) ended() {
+	if h.real != nil {
+		h.real.ended()
+	}
+}
+
+// full reports whether the keeper may hold no more at some time.
+func (h *simHolder) full() bool { return h.real != nil && h.real.full() }
+
+// refused reports whether the keeper has refused what it was given, of which the engine does not know.
+func (h *simHolder) refused(key holdKey) bool { return h.real != nil && h.real.refused(key) }
+
+// fd returns the keeper's first descriptor of what is held.
+func (h *simHolder) fd(key holdKey) int {
+	if h.real != nil {
+		return h.real.fd(key)
+	}
+	return h.held[key].FDs[0]
+}
+
+// connections is how many descriptors a process has for its keeper.
+func (h *simHolder) connections() int {
+	if h.real != nil {
+		return 1
+	}
+	return 0
+}
+
+// close closes what is held, when all is over.
+func (h *simHolder) close() {
+	if h.real != nil {
+		h.real.close()
+		return
+	}
+	h.closeDropped()
+	for _, x := range h.held {
+		for _, fd := range x.FDs {
+			h.process.Close(fd)
+		}
+	}
 }

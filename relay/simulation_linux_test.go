@@ -93,6 +93,7 @@ type simSettings struct {
 	words        int           // something is said before flows relay, drawn with this; 0: nothing is
 	builtins     int           // upstreams of flows are built in, drawn with this; 0: they are not
 	rates        int           // flows have bandwidths, drawn with this; 0: they do not
+	real         int           // the keeper is the real one, and its times and bounds are drawn with this; 0: it is simHolder
 	busy         int           // peers do something between two calls of the relay, drawn with this; 0: they do not
 	secure       int           // flows have TLS, drawn with this; 0: they do not
 	handshakes   int           // how many of a loop's may be under way; 0: the default
@@ -159,7 +160,8 @@ func (s *simulation) explains(f *simFlow, c Cause) bool {
 	case CauseUpstreamReset:
 		return f.broke[sideUpstream] || f.looksReset(sideUpstream)
 	case CauseCrashed:
-		return f.lost || f.crashed || s.scarce || f.words.told && !f.kept || // it was handed over, and the next process would say that again
+		return f.lost || f.crashed || s.scarce || s.keeper.full() && !f.kept || // it did not relay, and there was no room for it
+			f.words.told && !f.kept || // it was handed over, and the next process would say that again
 			f.half[up].miscounted() || f.half[down].miscounted()
 	case CauseNoDescriptors, CauseClientFailed, CauseUpstreamFailed:
 		return s.scarce
@@ -238,7 +240,10 @@ func newSimulation(settings simSettings) *simulation {
 	s.seen.init()
 	s.world.Slow, s.world.Trace = s.slow, s.trace
 	s.peers = s.world.NewProcess()
-	s.keeper = &simHolder{s: s, process: s.world.NewProcess(), held: make(map[holdKey]hold.Held), dropped: make(map[holdKey]bool)}
+	s.keeper = newSimHolder(s)
+	if s.real > 0 {
+		s.keeper.real = newSimKeeper(s.keeper)
+	}
 	s.at = [simNetworks]Addr{{Network: TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:1000")}, {Network: Unix, Path: "@relay"}}
 	s.to = [simNetworks]Addr{{Network: TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:2000")}, {Network: Unix, Path: "@upstream"}}
 	s.dead = [simNetworks]Addr{{Network: TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:3000")}, {Network: Unix, Path: "@nobody"}}
@@ -267,7 +272,7 @@ func simAddress(a Addr) *sys.Sockaddr {
 // begin starts a process, which restores what the one before has left.
 func (s *simulation) begin() {
 	for {
-		s.process = s.world.NewProcess()
+		s.process = s.keeper.next()
 		s.over = simOverload{died: s.over.died || s.over.shedding != nil}
 		s.process.Before = s.peersDo
 		s.restoring = true
@@ -297,9 +302,9 @@ func (s *simulation) start() {
 		s.process.DieAfter(s.diesNext)
 		s.process.Fault, s.diesNext = s.faults, 0
 	}
-	fails := s.process.Fault != nil || s.keeper.fails > 0
+	fails := s.process.Fault != nil || s.keeper.fails > 0 || s.keeper.full()
 	c, err := newCore(Config{Loops: loops, Keep: keep, MaxPipes: cmp.Or(s.pipes, 4), PipeSize: 64 << 10, LowWaterMark: 20_000, MaxHandshakes: s.handshakes}, s.kernel)
-	if err != nil && s.early && fails {
+	if err != nil && (s.early && fails || s.keeper.full()) {
 		s.faults, s.keeper.fails = nil, 0
 		panic(simkernel.Died{Call: startFailed})
 	}
@@ -340,6 +345,7 @@ func (s *simulation) start() {
 		s.fail("restore: %v", err)
 	}
 	s.checkRestored(&r)
+	s.keeper.begun()
 }
 
 // startFailed is what a process dies of whose engine cannot be made.
@@ -444,6 +450,7 @@ func (s *simulation) drop() {
 		f.inQueue = FlowRef{}
 	}
 	s.process.Exit()
+	s.keeper.ended()
 }
 
 func encodeNumber(f *Flow, e *hold.Encoder) { e.Uint(uint64(f.Value().(int))) }
@@ -740,33 +747,4 @@ func (s *simulation) turnLoop(i int) {
 		s.fail("between two turns, the note of loop %d names slot %d", i, note.Slot)
 	}
 	s.look()
-}
-
-// kill kills the process between two calls.
-func (s *simulation) kill() {
-	s.died()
-	s.begin()
-}
-
-// upgrade hands over to a next process.
-func (s *simulation) upgrade() bool {
-	e := &Engine{s.core}
-	lives := s.lives(func() {
-		if err := e.HandOver(simContext); err != nil && !errors.Is(err, errSimHolder) {
-			s.fail("hand over: %v", err)
-		}
-	})
-	if lives {
-		if s.core.state != closed {
-			return false // the holder has failed
-		}
-		s.upgrades++
-		s.begun = s.leaves(true)
-		for _, f := range s.left() {
-			f.kept = true
-		}
-		s.drop()
-	}
-	s.begin()
-	return lives
 }

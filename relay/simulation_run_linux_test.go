@@ -72,16 +72,18 @@ const (
 	simUpdate
 	simCompute
 	simCut
+	simKeeperActs
+	simStandbyDies
 	simKinds
 )
 
-var simNames = [simKinds]string{"turn", "connect", "accept", "send", "read", "end", "close", "reset", "deliver", "sleep", "die", "dieTwice", "kill", "upgrade", "fault", "heal", "holderFails", "settle", "answer", "resume", "drain", "drainEnds", "bulk", "urgent", "pour", "damage", "steer", "trim", "shed", "update", "compute", "cut"}
+var simNames = [simKinds]string{"turn", "connect", "accept", "send", "read", "end", "close", "reset", "deliver", "sleep", "die", "dieTwice", "kill", "upgrade", "fault", "heal", "holderFails", "settle", "answer", "resume", "drain", "drainEnds", "bulk", "urgent", "pour", "damage", "steer", "trim", "shed", "update", "compute", "cut", "keeper", "standbyDies"}
 
 // simWeights say how often a step is drawn.
 var simWeights = [simKinds]int{
 	simTurn: 30, simConnect: 5, simAccept: 8, simSend: 18, simRead: 14, simEnd: 3, simClose: 1, simReset: 1, simDeliver: 12, simSleep: 4,
 	simDie: 6, simDieTwice: 1, simKill: 1, simUpgrade: 1, simFault: 4, simHeal: 4, simHolderFails: 1, simSettle: 1, simAnswer: 6, simResume: 3, simDrainBegins: 2, simDrainEnds: 2, simBulk: 8, simUrgent: 3, simPour: 2, simDamage: 1,
-	simSteer: 4, simTrim: 1, simShed: 3, simUpdate: 2, simCompute: 12, simCut: 10,
+	simSteer: 4, simTrim: 1, simShed: 3, simUpdate: 2, simCompute: 12, simCut: 10, simKeeperActs: 6, simStandbyDies: 1,
 }
 
 func (x simStep) String() string { return fmt.Sprintf("{%s %d %d}", simNames[x.kind], x.a, x.b) }
@@ -120,7 +122,7 @@ func drawScheduleOf(seed uint64, secure bool) simSchedule {
 		if (kind == simDrainBegins || kind == simDrainEnds) && !drains {
 			kind = simTurn
 		}
-		if kind == simDamage && !damages || kind >= simSteer && kind <= simShed && !overload || kind >= simCompute && x.secure == 0 {
+		if kind == simDamage && !damages || kind >= simSteer && kind <= simShed && !overload || (kind == simCompute || kind == simCut) && x.secure == 0 {
 			kind = simTurn
 		}
 		x.steps = append(x.steps, simStep{kind, r.IntN(1 << 10), r.IntN(1 << 10)})
@@ -148,6 +150,9 @@ func drawScheduleOf(seed uint64, secure bool) simSchedule {
 		x.pipes = 1 + r.IntN(2)
 	}
 	x.slowConnects = x.slowConnects || x.limits
+	if real := r.IntN(2) * (1 + r.IntN(1<<14)); simKeepers {
+		x.real = real
+	}
 	if r.IntN(5) == 0 {
 		x.words = 1 + r.IntN(1<<10)
 	}
@@ -218,7 +223,7 @@ func (s *simulation) does(x simStep) bool {
 	case simKill:
 		s.kill()
 	case simUpgrade:
-		return s.upgrade()
+		return s.upgrade(x.a)
 	case simFault:
 		s.fault(x.a, x.b)
 	case simHeal:
@@ -242,6 +247,10 @@ func (s *simulation) does(x simStep) bool {
 		return s.steer(x.a, x.b, s.call)
 	case simUpdate:
 		return s.update(x.a)
+	case simKeeperActs:
+		return s.keeper.real != nil && s.keeper.real.acts(x.a)
+	case simStandbyDies:
+		return s.keeper.real != nil && s.keeper.real.standbyDies(x.a)
 	case simTrim:
 		s.trims(s.call)
 	case simShed:
@@ -381,6 +390,9 @@ func (x *simSchedule) run() (at int, s *simulation) {
 	defer s.finish()
 	for i, step := range x.steps {
 		s.do(step)
+		if s.keeper.real != nil {
+			s.keeper.real.idle()
+		}
 		s.look()
 		if s.wrong != nil {
 			return i, s
@@ -458,7 +470,7 @@ func numberOption[T ~int | ~int64 | ~uint8](name string, v *T) simOption {
 
 func (x *simSettings) options() []simOption {
 	return []simOption{flagOption("slowConnects", &x.slowConnects), numberOption("backlog", &x.backlog), numberOption("files", &x.files), numberOption("pipes", &x.pipes), numberOption("builtins", &x.builtins), numberOption("words", &x.words), numberOption("updates", &x.updates), numberOption("loops", &x.loops), flagOption("changes", &x.changes), flagOption("limits", &x.limits), flagOption("early", &x.early),
-		flagOption("close", &x.close), numberOption("busy", &x.busy), numberOption("rates", &x.rates), numberOption("secure", &x.secure), numberOption("handshakes", &x.handshakes)}
+		flagOption("close", &x.close), numberOption("busy", &x.busy), numberOption("rates", &x.rates), numberOption("secure", &x.secure), numberOption("handshakes", &x.handshakes), numberOption("keeper", &x.real)}
 }
 
 // report tells of a schedule that has failed.
@@ -593,18 +605,19 @@ var schedulesThatFound = map[string]string{
 	"slow true, after 1, idle 0s, pipes 1, words 239, loops 3, early 1, busy 594, rates 323: {connect 510 186}": "what stands in front of a client's bytes counted as its own for the bandwidth, and they waited",
 	"slow false, after 0, idle 4s, backlog 1, builtins 142, loops 3, busy 287: {connect 614 976} {connect 742 494} {connect 299 793} {connect 684 214} {connect 306 284} {bulk 512 461} {connect 667 0} {turn 700 467} {upgrade 599 15} {bulk 1009 688} {connect 917 926} {urgent 36 862} {fault 891 345} {turn 2 926} {turn 284 279} {turn 616 483} {die 791 606} {connect 869 743} {turn 19 477} {bulk 526 894}": "an urgent byte was not known when the event of the other side came first, in the same wait, and the process died in the read",
 	"slow false, after 2, idle 0s, builtins 608, loops 2, busy 178: {connect 155 341} {connect 918 173} {connect 326 698} {connect 468 471} {settle 217 876} {connect 48 269} {bulk 284 341} {connect 696 587} {connect 737 213} {turn 973 873} {send 253 102} {turn 852 949} {turn 609 683} {turn 738 303} {turn 867 192} {die 223 382} {end 784 148} {connect 596 543} {turn 518 400} {bulk 598 770}":            "a process that died while an echo ended left a record of which the next one said that nothing had come back",
-	"slow false, after 0, idle 0s, backlog 1, builtins 162, loops 2, busy 1011: {connect 181 325} {dieTwice 775 538} {shed 774 993}":                                                                                                                                                                                                                               "nobody said when an echo's first byte had come, if the process had died before it was noted",
-	"slow true, after 2, idle 0s, loops 3, changes 1, limits 1, early 1, busy 6: {connect 894 277} {bulk 144 80} {dieTwice 348 245} {settle 56 719} {sleep 589 65} {turn 113 635} {die 420 349} {turn 169 525} {die 301 782} {bulk 327 478}":                                                                                                                       "a process with fewer loops died while its engine was made, and what the other loops had counted was gone with it",
-	"slow false, after 2, idle 0s, loops 2: {connect 328 985} {connect 870 3} {connect 277 983} {connect 548 92} {connect 1006 5} {connect 738 864} {connect 715 896} {turn 545 482} {send 687 456} {connect 759 371} {accept 913 366} {upgrade 787 902} {send 545 1015} {turn 209 577} {reset 465 1017} {die 88 726} {turn 983 327} {turn 37 811} {turn 148 236}": "a process died in the read that took the error of a Unix socket, which recvmmsg does before it reads what came first, and the client got an end",
-	"slow false, after 0, idle 0s, loops 3, busy 500: {connect 101 56} {connect 534 170} {connect 295 110} {bulk 816 977} {connect 77 401} {die 342 274} {turn 447 985} {turn 59 991} {kill 646 717} {send 793 186} {upgrade 21 621} {close 785 79} {die 683 535} {turn 462 381}":                                                                                  "a process died in the read that took the error of a Unix socket, which recvmmsg does before it reads what came first, and the client got an end",
-	"slow false, after 2, idle 0s, backlog 1, changes 1, busy 841: {connect 142 981} {connect 566 907} {connect 523 818} {connect 696 185} {connect 1006 348} {connect 805 851} {upgrade 798 171} {turn 980 319} {reset 527 482} {bulk 324 175} {die 84 800} {turn 670 540} {connect 676 417} {turn 607 432} {connect 883 686} {die 965 191} {turn 685 360}":       "two flows had the same ID: a process with fewer loops has let go of a loop's ledger, and the next one, which had that loop again, began to count anew",
-	"slow false, after 2, idle 0s, loops 3, busy 854: {connect 136 485} {end 446 252} {connect 747 20} {bulk 771 845} {bulk 548 547} {upgrade 480 294} {send 41 363} {bulk 597 385} {connect 995 535} {bulk 781 232} {send 988 635} {end 353 500} {send 757 168} {turn 397 803} {turn 1011 860} {die 937 20} {close 688 638} {turn 976 688}":                       "what a turn had moved before the read in which the process died was not counted by the loop, if that read could not be resolved",
-	"slow false, after 2, idle 0s, backlog 1, limits 1: {connect 910 445} {connect 846 537} {turn 131 829} {connect 977 998} {turn 510 914} {upgrade 204 967} {dieTwice 697 929} {turn 679 462} {connect 20 250} {urgent 12 588} {connect 220 686} {turn 952 180}":                                                                                                 "a process that restores reads before it knows of urgent data, dies, and the next one delivers a byte of the scratch buffer in place of the urgent one",
-	"slow false, after 0, idle 0s: {connect 665 667} {bulk 784 53} {end 59 864} {send 959 481} {urgent 251 135} {turn 897 336} {end 523 643} {upgrade 239 268}":                                                                                                                                                                                                    "a connection that had ended well with an urgent byte in it was taken for one that was reset",
-	"slow false, after 2, idle 4s: {connect 53 919} {settle 553 842} {send 288 465} {dieTwice 221 619} {turn 748 242} {turn 835 486} {connect 650 370} {send 288 29} {turn 849 876}":                                                                                                                                                                               "the loop's count of bytes held in buffers did not know those of an earlier process, and was negative from then on",
-	"slow true, after 0, idle 4s, backlog 1, limits 1: {connect 0 0} {connect 865 869} {settle 694 686} {send 559 549} {connect 248 313} {send 424 917} {holderFails 546 27} {sleep 67 116} {die 34 578} {deliver 862 613} {turn 729 748}":                                                                                                                         "a flow whose process died before it had noted the upstream's first bytes timed out, because of Timeouts.FirstByte, though they had been delivered",
-	"slow true, after 1, idle 0s, backlog 2, changes 1: {connect 0 0} {fault 604 340} {turn 316 837} {fault 566 1023} {turn 824 998} {sleep 982 603} {turn 86 106}":                                                                                                                                                                                                "a loop that could not watch its listeners after a pause, for want of memory, never accepted again",
-	"slow false, after 0, idle 0s, loops 3, changes 1, limits 1, rates 952: {connect 246 263} {connect 823 673} {connect 274 371} {connect 547 618} {turn 301 577} {turn 165 72} {accept 659 439} {connect 337 950} {dieTwice 29 489} {die 394 32} {turn 243 482} {turn 249 418} {turn 414 484} {reset 28 847} {turn 925 406}":                                     "a process with fewer loops dropped a ledger and died before it had dropped the descriptors of a flow that had ended, which the next one then took for one that got lost",
+	"slow false, after 0, idle 0s, backlog 1, builtins 162, loops 2, busy 1011: {connect 181 325} {dieTwice 775 538} {shed 774 993}":                                                                                                                                                                                                                                                                                                                                                                                                       "nobody said when an echo's first byte had come, if the process had died before it was noted",
+	"slow true, after 2, idle 0s, loops 3, changes 1, limits 1, early 1, busy 6: {connect 894 277} {bulk 144 80} {dieTwice 348 245} {settle 56 719} {sleep 589 65} {turn 113 635} {die 420 349} {turn 169 525} {die 301 782} {bulk 327 478}":                                                                                                                                                                                                                                                                                               "a process with fewer loops died while its engine was made, and what the other loops had counted was gone with it",
+	"slow false, after 2, idle 0s, loops 2: {connect 328 985} {connect 870 3} {connect 277 983} {connect 548 92} {connect 1006 5} {connect 738 864} {connect 715 896} {turn 545 482} {send 687 456} {connect 759 371} {accept 913 366} {upgrade 787 902} {send 545 1015} {turn 209 577} {reset 465 1017} {die 88 726} {turn 983 327} {turn 37 811} {turn 148 236}":                                                                                                                                                                         "a process died in the read that took the error of a Unix socket, which recvmmsg does before it reads what came first, and the client got an end",
+	"slow false, after 0, idle 0s, loops 3, busy 500: {connect 101 56} {connect 534 170} {connect 295 110} {bulk 816 977} {connect 77 401} {die 342 274} {turn 447 985} {turn 59 991} {kill 646 717} {send 793 186} {upgrade 21 621} {close 785 79} {die 683 535} {turn 462 381}":                                                                                                                                                                                                                                                          "a process died in the read that took the error of a Unix socket, which recvmmsg does before it reads what came first, and the client got an end",
+	"slow false, after 2, idle 0s, backlog 1, changes 1, busy 841: {connect 142 981} {connect 566 907} {connect 523 818} {connect 696 185} {connect 1006 348} {connect 805 851} {upgrade 798 171} {turn 980 319} {reset 527 482} {bulk 324 175} {die 84 800} {turn 670 540} {connect 676 417} {turn 607 432} {connect 883 686} {die 965 191} {turn 685 360}":                                                                                                                                                                               "two flows had the same ID: a process with fewer loops has let go of a loop's ledger, and the next one, which had that loop again, began to count anew",
+	"slow false, after 2, idle 0s, loops 3, busy 854: {connect 136 485} {end 446 252} {connect 747 20} {bulk 771 845} {bulk 548 547} {upgrade 480 294} {send 41 363} {bulk 597 385} {connect 995 535} {bulk 781 232} {send 988 635} {end 353 500} {send 757 168} {turn 397 803} {turn 1011 860} {die 937 20} {close 688 638} {turn 976 688}":                                                                                                                                                                                               "what a turn had moved before the read in which the process died was not counted by the loop, if that read could not be resolved",
+	"slow false, after 2, idle 0s, backlog 1, limits 1: {connect 910 445} {connect 846 537} {turn 131 829} {connect 977 998} {turn 510 914} {upgrade 204 967} {dieTwice 697 929} {turn 679 462} {connect 20 250} {urgent 12 588} {connect 220 686} {turn 952 180}":                                                                                                                                                                                                                                                                         "a process that restores reads before it knows of urgent data, dies, and the next one delivers a byte of the scratch buffer in place of the urgent one",
+	"slow false, after 0, idle 0s: {connect 665 667} {bulk 784 53} {end 59 864} {send 959 481} {urgent 251 135} {turn 897 336} {end 523 643} {upgrade 239 268}":                                                                                                                                                                                                                                                                                                                                                                            "a connection that had ended well with an urgent byte in it was taken for one that was reset",
+	"slow false, after 2, idle 4s: {connect 53 919} {settle 553 842} {send 288 465} {dieTwice 221 619} {turn 748 242} {turn 835 486} {connect 650 370} {send 288 29} {turn 849 876}":                                                                                                                                                                                                                                                                                                                                                       "the loop's count of bytes held in buffers did not know those of an earlier process, and was negative from then on",
+	"slow true, after 0, idle 4s, backlog 1, limits 1: {connect 0 0} {connect 865 869} {settle 694 686} {send 559 549} {connect 248 313} {send 424 917} {holderFails 546 27} {sleep 67 116} {die 34 578} {deliver 862 613} {turn 729 748}":                                                                                                                                                                                                                                                                                                 "a flow whose process died before it had noted the upstream's first bytes timed out, because of Timeouts.FirstByte, though they had been delivered",
+	"slow true, after 1, idle 0s, backlog 2, changes 1: {connect 0 0} {fault 604 340} {turn 316 837} {fault 566 1023} {turn 824 998} {sleep 982 603} {turn 86 106}":                                                                                                                                                                                                                                                                                                                                                                        "a loop that could not watch its listeners after a pause, for want of memory, never accepted again",
+	"slow false, after 0, idle 0s, loops 3, changes 1, limits 1, rates 952: {connect 246 263} {connect 823 673} {connect 274 371} {connect 547 618} {turn 301 577} {turn 165 72} {accept 659 439} {connect 337 950} {dieTwice 29 489} {die 394 32} {turn 243 482} {turn 249 418} {turn 414 484} {reset 28 847} {turn 925 406}":                                                                                                                                                                                                             "a process with fewer loops dropped a ledger and died before it had dropped the descriptors of a flow that had ended, which the next one then took for one that got lost",
+	"slow true, after 0, idle 0s, changes 1, early 1, busy 101, keeper 12756: {connect 408 594} {turn 907 663} {fault 868 609} {turn 750 876} {pour 991 551} {turn 631 217} {fault 828 439} {bulk 639 629} {turn 657 588} {deliver 443 392} {answer 663 282} {fault 875 926} {die 335 290} {turn 923 752} {deliver 316 611} {urgent 760 650} {deliver 354 149} {bulk 155 183} {turn 944 951} {heal 89 981} {deliver 406 686} {turn 366 425} {turn 375 877} {kill 525 390} {upgrade 897 404} {turn 616 144} {send 600 495} {fault 857 823}": "a worker on standby had a ledger that the one before dropped, and kept its flows in it, which nobody held",
 	"slow true, after 0, idle 4s: {connect 171 101}": "between two turns, the turn note named the flow whose timer had come up last",
 }
 

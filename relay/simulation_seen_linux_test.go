@@ -76,13 +76,16 @@ func (x *simSeen) String() string {
 // simSeedsEnough is how many schedules, of seeds from simSeedsFirst on, do everything that schedules can do.
 const (
 	simSeedsFirst  = 3000
-	simSeedsEnough = 2000
+	simSeedsEnough = 2500
 )
 
 // simCostsWanted are what schedules must have done to save time.
 var simCostsWanted = []string{costAhead, costLarger, costCopied, costBuiltin + "echo", costBuiltin + "discard",
 	"client: TLS 1.2", "client: TLS 1.3", "upstream: TLS 1.2", "upstream: TLS 1.3", "client: cut", "upstream: cut", "client: cut within a record", "upstream: cut within a record", "client: not TLS", "upstream: not TLS",
 	sayPreface, sayReply, sayAnswer, sayRudely + "0", sayRudely + "1", sayRudely + "2", sayRudely + "3"}
+
+// simKeeperWanted are what the keeper must have done.
+var simKeeperWanted = []string{"upgrade: handing-over", "upgrade: refused", "upgrade: rolled-back", "upgrade: done"}
 
 // simCauses are those that schedules must have.
 var simCauses = []Cause{CauseEnd, CauseClientReset, CauseUpstreamReset, CauseIdle, CauseHalfClosed, CauseLife, CauseFirstByte, CauseQueueTimeout, CauseConnectTimeout, CauseRefused,
@@ -100,7 +103,11 @@ func (x *simSeen) missing() (all []string) {
 			all = append(all, "fault "+some[0])
 		}
 	}
-	for _, what := range simCostsWanted {
+	wanted := simCostsWanted
+	if simKeepers {
+		wanted = slices.Concat(wanted, simKeeperWanted)
+	}
+	for _, what := range wanted {
 		if x.costs[what] == 0 {
 			all = append(all, what)
 		}

@@ -130,6 +130,7 @@ var table = []rule{
 	}, tests: edges{
 		"clienthello": "the example of a hook that sniffs",
 		"quichello":   "the example of a hook that sniffs datagrams",
+		"keeper":      "the keeper of the simulation is the real one",
 	}},
 	{pkg: "dgram", code: edges{
 		"internal/segment": segments,

@@ -680,6 +680,9 @@ func (p *Process) PeerAddr(fd int, sa *sys.Sockaddr) sys.Errno {
 // Now implements [sys.Kernel].
 func (p *Process) Now() time.Time { return p.w.Now() }
 
+// Sleep implements [sys.Kernel]: time passes for all.
+func (p *Process) Sleep(d time.Duration) { p.w.Sleep(d) }
+
 // limit returns how many descriptors the process may have.
 func (p *Process) limit() int { return cmp.Or(p.Limit, p.w.Limit) }
 

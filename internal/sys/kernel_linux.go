@@ -167,6 +167,8 @@ type Poller interface {
 type Process interface {
 	// Now returns the time, with a monotonic reading.
 	Now() time.Time
+	// Sleep waits.
+	Sleep(d time.Duration)
 	// Dup duplicates fd, close-on-exec. fcntl(2), F_DUPFD_CLOEXEC.
 	Dup(fd int) (int, Errno)
 	// FileLimit returns how many descriptors this process may have. getrlimit(2), RLIMIT_NOFILE.
@@ -258,6 +260,9 @@ func (Linux) PeerAddr(fd int, sa *Sockaddr) Errno { return PeerAddr(fd, sa) }
 
 // Now implements [Kernel].
 func (Linux) Now() time.Time { return time.Now() }
+
+// Sleep implements [Kernel].
+func (Linux) Sleep(d time.Duration) { time.Sleep(d) }
 
 // Dup implements [Kernel].
 func (Linux) Dup(fd int) (int, Errno) { return Dup(fd) }

@@ -585,7 +585,7 @@ func (s *simulation) accept() (some bool) {
 		case e == sys.EAGAIN:
 			left = append(left, fd)
 		case n == 0 || e != 0: // its client has gone, or its process, which may connect again after an upgrade
-			if s.upgrades == 0 && !s.limits && !s.scarce && s.words == 0 && !s.drain.ever && !slices.ContainsFunc(s.flows, (*simFlow).mayReset) {
+			if s.upgrades == 0 && !s.limits && !s.scarce && s.words == 0 && s.handshakes == 0 && !s.drain.ever && !slices.ContainsFunc(s.flows, (*simFlow).mayReset) {
 				s.fail("an upstream got no byte: %v", e)
 			}
 			s.peers.Close(fd)

@@ -145,7 +145,7 @@ func (s *simulation) settle(end bool) {
 	s.keeper.fails = 0
 	s.memoryIsBack(s.call)
 	still := 0
-	for turns := 0; (still < 4 || still < 12 && s.retries()) && s.wrong == nil; turns++ {
+	for turns := 0; (still < 4 || still < 12 && s.retries() || end && still < 100 && s.fails()) && s.wrong == nil; turns++ {
 		if turns > 20_000 {
 			s.fail("there is no end:\n%s", s.describe())
 			return

@@ -45,6 +45,14 @@ func newTask(do func(pause func())) *simTask {
 	return t
 }
 
+// fails reports whether a flow with TLS has failed, and waits for a peer that may wait for what could not be sent: it does so for failedDrain.
+func (s *simulation) fails() (some bool) {
+	for _, st := range s.core.streams.all {
+		st.slab.Each(func(f *streamFlow) { some = some || f.tls != nil && f.cause != CauseNone })
+	}
+	return some
+}
+
 // computes reports whether the relay has handshakes that may have something to compute.
 func (s *simulation) computes() bool { return len(s.tasks) > 0 }
 

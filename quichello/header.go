@@ -45,13 +45,16 @@ type Header struct {
 	// datagram. A short header has no SrcID, and its DestID is all that follows the first byte, because
 	// only the one who has chosen it knows its length.
 	DestID, SrcID []byte
+	// Greased reports that the second bit of the packet, which is 1 otherwise, is 0: client and server have agreed on that
+	// (RFC 9287), or the datagram is of another protocol.
+	Greased bool
 }
 
 // ErrNotQUIC is returned if bytes are not a packet of QUIC.
 var ErrNotQUIC = errors.New("not a QUIC packet")
 
 // ParseHeader reads the header of the first packet of a datagram. The error is [ErrNotQUIC] or nil: most
-// datagrams of other protocols look like a short header, or are short. ParseHeader does not allocate.
+// datagrams of other protocols look like a short header. ParseHeader does not allocate.
 func ParseHeader(datagram []byte) (Header, error) {
 	h, _, err := parseHeader(datagram)
 	return h, err
@@ -69,11 +72,10 @@ func parseHeader(b []byte) (h Header, rest []byte, err error) {
 		return h, nil, ErrNotQUIC
 	}
 	first := b[0]
+	h.Greased = first&fixedBit == 0
 	if first&longHeader == 0 {
-		if first&fixedBit == 0 {
-			return h, nil, ErrNotQUIC
-		}
-		return Header{Kind: Short, DestID: b[1:]}, nil, nil
+		h.Kind, h.DestID = Short, b[1:]
+		return h, nil, nil
 	}
 	if len(b) < 5 {
 		return h, nil, ErrNotQUIC
@@ -95,7 +97,7 @@ func parseHeader(b []byte) (h Header, rest []byte, err error) {
 		h.Kind = Unknown
 		return h, b, nil
 	}
-	if first&fixedBit == 0 || len(h.DestID) > MaxID || len(h.SrcID) > MaxID {
+	if len(h.DestID) > MaxID || len(h.SrcID) > MaxID {
 		return Header{}, nil, ErrNotQUIC
 	}
 	kind := first >> 4 & 3

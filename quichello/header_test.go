@@ -18,7 +18,7 @@ func TestParseHeader(t *testing.T) {
 		err       error
 	}{
 		"nothing":                      {nil, 0, "", "", ErrNotQUIC},
-		"a query of DNS":               {[]byte("\x12\x34\x01\x00\x00\x01"), 0, "", "", ErrNotQUIC},
+		"a query of DNS":               {[]byte("\x12\x34\x01\x00\x00\x01"), Short, "\x34\x01\x00\x00\x01", "", nil},
 		"a short header":               {[]byte("\x40abcdefgh"), Short, "abcdefgh", "", nil},
 		"without a version":            {[]byte("\xc0\x00\x00\x00"), 0, "", "", ErrNotQUIC},
 		"without IDs":                  {long(0xc0, v1), 0, "", "", ErrNotQUIC},
@@ -37,10 +37,13 @@ func TestParseHeader(t *testing.T) {
 		"a draft with long IDs":        {long(0xc0, draft, append(append([]byte{21}, bytes.Repeat([]byte{'a'}, 21)...), 0)...), Unknown, "aaaaaaaaaaaaaaaaaaaaa", "", nil},
 		"version 1 with a long ID":     {long(0xc0, v1, append(append([]byte{21}, bytes.Repeat([]byte{'a'}, 21)...), 0)...), 0, "", "", ErrNotQUIC},
 		"version 1 with a long source": {long(0xc0, v1, append([]byte{0, 21}, bytes.Repeat([]byte{'a'}, 21)...)...), 0, "", "", ErrNotQUIC},
-		"version 1 without fixed bit":  {long(0x80, v1, 0, 0), 0, "", "", ErrNotQUIC},
+		"version 1 without fixed bit":  {long(0x80, v1, 0, 0), Initial, "", "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, err := ParseHeader(c.b)
+			if err == nil && h.Greased != (c.b[0]&fixedBit == 0) {
+				t.Errorf("greased: %t", h.Greased)
+			}
 			if !errors.Is(err, c.err) || h.Kind != c.kind || string(h.DestID) != c.dest || string(h.SrcID) != c.src {
 				t.Errorf("%v %q %q, %v", h.Kind, h.DestID, h.SrcID, err)
 			}

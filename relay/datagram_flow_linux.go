@@ -39,6 +39,7 @@ type datagramFlow struct {
 	astray            bool     // it was restored to another socket than its own, or the sockets have changed: its client's datagrams may reach another loop
 	sniffed           bool     // its client is; see datagrams.sniffs
 	watched           bool     // Hooks.Sniff goes on seeing what its client sends
+	answering         bool     // Hooks.Answered sees what its upstream sends
 	path              string
 	localAddr         netip.Addr // that the client wrote to, where the listener is bound to none
 	zone              uint32     // interface, where localAddr is a link-local address

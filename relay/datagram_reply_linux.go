@@ -62,6 +62,9 @@ func (d *datagrams) takeReply(f *datagramFlow, out *outbox, i int) int {
 	d.loopStats.BytesRead += int64(len(b))
 	f.moved[down].read += int64(len(b))
 	d.noteLater(f)
+	if f.answering {
+		d.showAnswer(f, b, seg)
+	}
 	if fit := f.amplificationFit(len(b), seg); fit < len(b) {
 		more := segment.Count(len(b)-fit, seg)
 		d.drop(f, down, stats.DropAmplification, len(b)-fit, more)

@@ -22,7 +22,7 @@ const (
 func (d *datagrams) startSniff(fl *Flow, most int, patience time.Duration) error {
 	f := d.of(fl)
 	if d.watching == f {
-		f.watched = true
+		f.watched, f.answering = true, f.cfg.Hooks.Answered != nil
 		return nil
 	}
 	if d.admitting != f {
@@ -105,6 +105,15 @@ func (d *datagrams) showWatched(f *datagramFlow, i int16) {
 	}
 	_, next := f.cfg.Hooks.Sniff(&f.Flow, b, false)
 	f.watched = next == SniffMore
+}
+
+// showAnswer shows Hooks.Answered a message from the upstream of a watched flow, datagram by datagram, until it has seen enough.
+func (d *datagrams) showAnswer(f *datagramFlow, b []byte, seg int) {
+	for one := range segment.All(b, seg) {
+		if f.answering = f.cfg.Hooks.Answered(&f.Flow, one, 0, nil); !f.answering {
+			return
+		}
+	}
 }
 
 // showEnd tells Hooks.Sniff that nothing more will come in time.

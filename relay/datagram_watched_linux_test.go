@@ -2,6 +2,7 @@ package relay
 
 import (
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ type watcher struct {
 	to    *Addr
 	mu    sync.Mutex
 	shown []string
+	back  []string // shown of what the upstream has sent, up to "enough"
 }
 
 func (w *watcher) hooks(t *testing.T) Hooks {
@@ -45,6 +47,12 @@ func (w *watcher) hooks(t *testing.T) Hooks {
 			}
 			return 0, SniffMore
 		},
+		Answered: func(f *Flow, b []byte, _ time.Duration, err error) bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.back = append(w.back, string(b))
+			return string(b) != "enough"
+		},
 		Upstream: func(*Flow, int) *Addr { return w.to },
 	}
 }
@@ -72,7 +80,17 @@ func TestDatagramWatched(t *testing.T) {
 	tellGram(t, c, l.Addr(), "before")
 	tellGram(t, c, l.Addr(), "to")
 	hearGram(t, up, "before")
-	hearGram(t, up, "to")
+	at := hearGram(t, up, "to")
+	answer := func(texts ...string) {
+		t.Helper()
+		sendRun(t, up, netip.MustParseAddrPort(at.String()), texts...)
+		for _, text := range texts {
+			hearGram(t, c, text)
+		}
+	}
+	answer("answer")
+	answer("back 1", "back 2", "enough", "back 4")
+	answer("later")
 	tell(c, "second")
 	tell(c, "run 1", "run 2", "run 3")
 	tell(c, "enough")
@@ -80,8 +98,12 @@ func TestDatagramWatched(t *testing.T) {
 	another := packetSocket(t, "udp4")
 	tell(another, "to another")
 	tell(c, "the end")
+	answer("last")
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if want := []string{"answer", "back 1", "back 2", "enough"}; !slices.Equal(w.back, want) {
+		t.Errorf("the hook was shown %q of the upstream, want %q", w.back, want)
+	}
 	if want := []string{"before", "to", "second", "run 1", "enough", "to another"}; !slices.Equal(w.shown, want) {
 		t.Errorf("the hook was shown %q, want %q", w.shown, want)
 	}

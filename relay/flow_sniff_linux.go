@@ -41,7 +41,7 @@ var errNoSniffHook = errors.New("relay: StartSniff without Hooks.Sniff")
 // Sniff of a datagram flow may itself call StartSniff, and so may Hooks.Decode, whatever the bounds are: the hook goes on being
 // called once the flow has an upstream, with the first datagram of each batch that the client sends, which nothing holds up
 // and nothing takes away, until it returns something other than SniffMore. So it can see that the client goes on with
-// another connection ID of QUIC.
+// another connection ID of QUIC, and Hooks.Answered, which sees what the upstream sends, from whom the client has that.
 //
 // StartSniff returns [ErrStage] in another hook, and an error if there is no Hooks.Sniff or max is not positive.
 func (f *Flow) StartSniff(max int, timeout time.Duration) error {

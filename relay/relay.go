@@ -313,7 +313,11 @@ type Hooks struct {
 	// since the attempt began. If [Flow.Originate] was called too, Secured is called instead. If the upstream has
 	// not answered like that, the error says why, an [AnswerError], the system call's error, or
 	// os.ErrDeadlineExceeded, and the flow goes on to the next upstream as after a failed attempt to connect.
-	Answered func(f *Flow, took time.Duration, err error)
+	//
+	// Of a datagram flow whose client Sniff goes on seeing, as [Flow.StartSniff] says, Answered is called with each datagram b of the
+	// upstream, which is valid during the call and must not be written to, until it returns false. It holds nothing up. Otherwise b
+	// is nil, and the result has no meaning.
+	Answered func(f *Flow, b []byte, took time.Duration, err error) (more bool)
 
 	// Secured, if not nil, is called when a TLS handshake has ended, that of the client
 	// after [Flow.Terminate], or that with an upstream after [Flow.Originate]; took is how

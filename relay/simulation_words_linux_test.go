@@ -95,7 +95,7 @@ func prefaceOf(f *simFlow) []byte {
 }
 
 // answered is called when an upstream has answered, or has not.
-func (s *simulation) answered(f *Flow, _ time.Duration, err error) {
+func (s *simulation) answered(f *Flow, _ []byte, _ time.Duration, err error) (more bool) {
 	if x := s.flowOf(f); err == nil {
 		s.seen.costs[sayAnswer]++
 		s.reply(f, x, replyAnswered)
@@ -103,6 +103,7 @@ func (s *simulation) answered(f *Flow, _ time.Duration, err error) {
 			s.fail("flow %d goes on, and its upstream has not answered as it should", x.id)
 		}
 	}
+	return false
 }
 
 // reply has a hook tell the client something.

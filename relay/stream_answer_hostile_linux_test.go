@@ -82,7 +82,7 @@ func TestExpectAnsweredTooEarly(t *testing.T) {
 		f.Expect([]byte(yes))
 	}
 	took := make(chan time.Duration, 1)
-	cfg.Hooks.Answered = func(f *Flow, d time.Duration, err error) { took <- d }
+	cfg.Hooks.Answered = func(f *Flow, _ []byte, d time.Duration, err error) bool { took <- d; return false }
 	a := dial(t, r.listen("tcp4", cfg, s.addr))
 	b := s.accept(t)
 	io.WriteString(b, yes)
@@ -119,10 +119,11 @@ func TestExpectLeavesNothing(t *testing.T) {
 				}
 			}
 		}
-		cfg.Hooks.Answered = func(f *Flow, _ time.Duration, err error) {
+		cfg.Hooks.Answered = func(f *Flow, _ []byte, _ time.Duration, err error) bool {
 			if err == nil {
 				t.Error("the handshake tells how the attempt ends")
 			}
+			return false
 		}
 		a := dial(t, r.listen("tcp4", cfg, bad.addr, gone, good.addr))
 		io.WriteString(a, "from the client")

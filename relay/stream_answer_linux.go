@@ -227,7 +227,7 @@ func (s *streams) askTurn(f *streamFlow) {
 func (s *streams) answered(f *streamFlow) {
 	f.early.answer = nil
 	if hook := f.cfg.Hooks.Answered; hook != nil && !f.tls.has(sideUpstream) {
-		hook(&f.Flow, s.loop.Now-f.since, nil)
+		hook(&f.Flow, nil, s.loop.Now-f.since, nil)
 	}
 	f.connect = s.loop.Now - f.start
 	s.connected(f, true)
@@ -238,7 +238,7 @@ func (s *streams) answerFailed(f *streamFlow, err error) {
 	x := f.early
 	x.question, x.answer = nil, nil
 	if hook := f.cfg.Hooks.Answered; hook != nil {
-		hook(&f.Flow, s.loop.Now-f.since, err)
+		hook(&f.Flow, nil, s.loop.Now-f.since, err)
 	}
 	s.startFailed(f, err)
 }

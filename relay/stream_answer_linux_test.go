@@ -85,7 +85,7 @@ func TestAgree(t *testing.T) {
 				}
 				s := newServer(t, p[1])
 				cfg, told := asking(true, true), make(chan error, 1)
-				cfg.Hooks.Answered = func(f *Flow, took time.Duration, err error) { told <- err }
+				cfg.Hooks.Answered = func(f *Flow, _ []byte, took time.Duration, err error) bool { told <- err; return false }
 				a := dial(t, r.listen(p[0], cfg, s.addr))
 				pieces(t, a, question)
 				hear(t, a, yes)
@@ -270,11 +270,12 @@ func TestExpectFails(t *testing.T) {
 				cfg.Timeouts.Connect = 200 * time.Millisecond
 			}
 			told := make(chan error, 2)
-			cfg.Hooks.Answered = func(f *Flow, took time.Duration, err error) {
+			cfg.Hooks.Answered = func(f *Flow, _ []byte, took time.Duration, err error) bool {
 				if !errors.Is(f.Preface([]byte("x")), ErrStage) || !errors.Is(f.Expect([]byte("x")), ErrStage) {
 					t.Error("not the stage")
 				}
 				told <- err
+				return false
 			}
 			a := dial(t, r.listen("tcp4", cfg, bad.addr, good.addr))
 			io.WriteString(a, "from the client")

@@ -325,7 +325,7 @@ func TestReplyAfterAnswer(t *testing.T) {
 				f.Originate(clientTLS())
 			}
 		}
-		cfg.Hooks.Answered = func(f *Flow, _ time.Duration, err error) { f.Reply([]byte("it says no")) }
+		cfg.Hooks.Answered = func(f *Flow, _ []byte, _ time.Duration, err error) bool { f.Reply([]byte("it says no")); return false }
 		cfg.Hooks.Secured = func(f *Flow, _ Side, state *tls.ConnectionState, _ time.Duration, _ error) Cause {
 			f.Reply([]byte("it says no"))
 			return CauseRefused

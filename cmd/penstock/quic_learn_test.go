@@ -9,17 +9,53 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/quichello"
 )
 
 // Packets of QUIC as somebody sees them who has no keys.
 
-func quicInitial(id string) string   { return quicLong(0xc0, id) }
-func quicHandshake(id string) string { return quicLong(0xe0, id) }
-func quicShort(id string) string     { return "\x40" + id + "0123456789abcdef" }
+// quicInitial begins a connection with a server of quicServer, which then calls itself what server says.
+func quicInitial(id, server string) string { return quicLong(0xc0, id, server) }
+func quicHandshake(id string) string       { return quicLong(0xe0, id, "") }
+func quicShort(id string) string           { return "\x40" + id + "0123456789abcdef" }
 
-func quicLong(first byte, id string) string {
-	return string([]byte{first}) + "\x00\x00\x00\x01" + string(rune(len(id))) + id + "\x00\x00\x10" + strings.Repeat("x", 16)
+// quicGreased is quicShort without the bit that is 1 otherwise. RFC 9287.
+func quicGreased(id string) string { return "\x00" + id + "0123456789abcdef" }
+
+func quicLong(first byte, id, from string) string {
+	return string([]byte{first}) + "\x00\x00\x00\x01" + string(rune(len(id))) + id + string(rune(len(from))) + from + "\x00\x10" + strings.Repeat("x", 16)
 }
+
+// quicServer returns each packet behind a short header and its name, but a client's first ones behind an Initial packet of its own, in
+// which it calls itself as the client wishes.
+func quicServer(t *testing.T, name string) net.Addr {
+	t.Helper()
+	c, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	t.Cleanup(func() { c.Close(); <-ended })
+	go func() {
+		defer close(ended)
+		b := make([]byte, 64<<10)
+		for {
+			n, from, err := c.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			head := "\x40"
+			if h, err := quichello.ParseHeader(b[:n]); err == nil && h.Kind == quichello.Initial {
+				head = quicLong(0xc0, "", string(h.SrcID))
+			}
+			c.WriteTo([]byte(head+quicMark+name+" "+string(b[:n])), from)
+		}
+	}()
+	return c.LocalAddr()
+}
+
+// quicMark is in front of the name of a quicServer.
+const quicMark = "<named>"
 
 // quicClients are clients of a listener whose servers say their names in front of what they return.
 type quicClients struct {
@@ -51,6 +87,7 @@ func (q *quicClients) at(c net.Conn, packet string) string {
 	q.count++
 	packet = strings.Clone(packet) + fmt.Sprint(q.count)
 	got := ask(q.t, c, []byte(packet))
+	_, got, _ = bytes.Cut(got, []byte(quicMark))
 	name, rest, _ := bytes.Cut(got, []byte(" "))
 	if string(rest) != packet {
 		q.t.Fatalf("%q was answered by %q", packet, got)
@@ -72,12 +109,11 @@ func (q *quicClients) mustStay(packet, server string) {
 // and after crashes and upgrades. Who has seen an ID cannot have it lead elsewhere.
 func TestQUICLearned(t *testing.T) {
 	t.Parallel()
-	const ip = "127.0.0.1:0"
 	k := runKept(t, `listeners:
   quic: {listen: "udp://127.0.0.1:0", to: servers}
 groups:
   servers: {balance: round-robin, members: ["udp://{0}", "udp://{1}", "udp://{2}"], quic: {}}
-`, datagramEcho(t, "udp4", ip, "one "), datagramEcho(t, "udp4", ip, "two "), datagramEcho(t, "udp4", ip, "three "))
+`, quicServer(t, "one"), quicServer(t, "two"), quicServer(t, "three"))
 	q := &quicClients{t: t, to: k.at("quic")}
 	seen := map[string]bool{}
 	for i := range 6 {
@@ -88,8 +124,8 @@ groups:
 	}
 
 	victim := q.open()
-	server := q.at(victim, quicInitial("made-up1"))
-	for _, packet := range []string{quicInitial("made-up1"), quicHandshake("server01"), quicShort("server01")} {
+	server := q.at(victim, quicInitial("made-up1", "server01"))
+	for _, packet := range []string{quicInitial("made-up1", "server01"), quicHandshake("server01"), quicShort("server01")} {
 		if got := q.at(victim, packet); got != server {
 			t.Fatalf("%q went to %s, want %s", packet, got, server)
 		}
@@ -104,7 +140,7 @@ groups:
 
 	// Other lengths beside it.
 	brief := q.open()
-	briefs := q.at(brief, quicInitial("made-up2"))
+	briefs := q.at(brief, quicInitial("made-up2", "abcd"))
 	q.at(brief, quicHandshake("abcd"))
 	q.mustStay(quicShort("abcd"), briefs)
 	q.mustStay(quicShort("rotated1"), server)
@@ -112,7 +148,7 @@ groups:
 	// Somebody has a connection of his own, at another server, and uses the ID there.
 	for {
 		thief := q.open()
-		at := q.at(thief, quicInitial("made-up3"))
+		at := q.at(thief, quicInitial("made-up3", "thieves1"))
 		if at == server {
 			continue
 		}
@@ -147,7 +183,6 @@ groups:
 // An ID does not lead past the conditions of a route on addresses, and not into another listener.
 func TestQUICLearnedByRoute(t *testing.T) {
 	t.Parallel()
-	const ip = "127.0.0.1:0"
 	d := runFile(t, `listeners:
   quic:
     listen: "udp://127.0.0.1:0"
@@ -155,10 +190,10 @@ func TestQUICLearnedByRoute(t *testing.T) {
     to: "udp://{1}"
 groups:
   servers: {members: [{to: "udp://{0}", quic-server-id: "aabbccddeeff0011"}], quic: {ids: cloud}}
-`, datagramEcho(t, "udp4", ip, "inside "), datagramEcho(t, "udp4", ip, "outside "))
+`, quicServer(t, "inside"), quicServer(t, "outside"))
 	q := &quicClients{t: t, to: d.addr()}
 	c := q.open()
-	for _, packet := range []string{quicInitial("made-up1"), quicHandshake("server01")} {
+	for _, packet := range []string{quicInitial("made-up1", "server01"), quicHandshake("server01")} {
 		if got := q.at(c, packet); got != "inside" {
 			t.Fatal(got)
 		}
@@ -199,15 +234,14 @@ groups:
 // 256. And nobody has clients recognised by IDs that everything begins with.
 func TestQUICLearnedLonger(t *testing.T) {
 	t.Parallel()
-	const ip = "127.0.0.1:0"
 	d := runFile(t, `listeners:
   quic: {listen: "udp://127.0.0.1:0", to: servers}
 groups:
   servers: {balance: round-robin, members: ["udp://{0}", "udp://{1}"], quic: {}}
-`, datagramEcho(t, "udp4", ip, "one "), datagramEcho(t, "udp4", ip, "two "))
+`, quicServer(t, "one"), quicServer(t, "two"))
 	q := &quicClients{t: t, to: d.addr()}
 	victim := q.open()
-	server := q.at(victim, quicInitial("made-up1"))
+	server := q.at(victim, quicInitial("made-up1", "server01"))
 	q.at(victim, quicHandshake("server01"))
 	learned := func() int64 {
 		t.Helper()
@@ -217,18 +251,18 @@ groups:
 		}
 		return status.QUIC.Learned
 	}
-	thief := q.open()
-	for q.at(thief, quicInitial("made-up2")) == server {
-		thief = q.open()
-	}
 	for _, longer := range []string{"server010", "server0101", "server01012"} { // as quicShort goes on
+		thief := q.open()
+		for q.at(thief, quicInitial("made-up2", longer)) == server {
+			thief = q.open()
+		}
 		q.at(thief, quicHandshake(longer))
 	}
 	q.mustStay(quicShort("server01"), server)
 	before := learned()
-	other := q.open()
-	q.at(other, quicInitial("made-up3"))
 	for _, short := range []string{"n", "no", "nob"} {
+		other := q.open()
+		q.at(other, quicInitial("made-up3", short))
 		q.at(other, quicHandshake(short))
 	}
 	seen := map[string]bool{}
@@ -237,5 +271,68 @@ groups:
 	}
 	if len(seen) != 2 || learned() != before {
 		t.Errorf("an ID that nobody knows leads to %v; %d were recognised", seen, learned()-before)
+	}
+}
+
+// Whoever has a connection cannot have an ID learned that he has chosen himself, not even one that its server takes over: only other
+// ports of his own address are recognised by it. So the first datagrams of another protocol, which are always the same and look like
+// packets of QUIC, go where they would go otherwise.
+func TestQUICClaimed(t *testing.T) {
+	t.Parallel()
+	d := runFile(t, `listeners:
+  quic: {listen: "udp://127.0.0.1:0", to: servers}
+groups:
+  servers: {balance: round-robin, members: ["udp://{0}", "udp://{1}"], quic: {}}
+`, quicServer(t, "one"), quicServer(t, "two"))
+	q := &quicClients{t: t, to: d.addr()}
+	const invite = "INVITE sip:somebody@example.com SIP/2.0\r\n"
+	for _, initial := range []string{quicInitial("made-up1", "server01"), quicInitial("NVITE si", "NVITE si")} {
+		c := q.open()
+		at := q.at(c, initial)
+		for _, packet := range []string{quicHandshake("NVITE si"), quicHandshake("server01"), quicShort("server01"), quicShort("NVITE si"), invite} {
+			if got := q.at(c, packet); got != at {
+				t.Fatalf("%q went to %s, was %s", packet, got, at)
+			}
+		}
+	}
+	seen := map[string]bool{}
+	for range 4 {
+		seen[q.at(q.from("127.0.0.2"), invite)] = true
+	}
+	if len(seen) != 2 {
+		t.Errorf("%q went to %v", invite, seen)
+	}
+	status, err := d.admin.Status(d.ctx())
+	if err != nil || status.QUIC.Learned != 0 {
+		t.Fatalf("%+v, %v", status.QUIC, err)
+	}
+	for i, port := range []net.Conn{q.open(), q.open()} { // as after the client has taken another ID, and its router has given it another port
+		q.at(port, quicShort("NVITE si"))
+		if status, err := d.admin.Status(d.ctx()); err != nil || status.QUIC.Learned != int64(i+1) {
+			t.Fatalf("%+v, %v", status.QUIC, err)
+		}
+	}
+}
+
+// The first ID of a connection is learned also if its worker was replaced before its client used it, and a client is recognised whose
+// packets do not have the bit that says that they are of QUIC.
+func TestQUICLearnedLate(t *testing.T) {
+	t.Parallel()
+	k := runKept(t, `listeners:
+  quic: {listen: "udp://127.0.0.1:0", to: servers}
+groups:
+  servers: {balance: round-robin, members: ["udp://{0}", "udp://{1}", "udp://{2}"], quic: {}}
+`, quicServer(t, "one"), quicServer(t, "two"), quicServer(t, "three"))
+	q := &quicClients{t: t, to: k.at("quic")}
+	for i, replace := range []func(){k.crash, k.upgrade} {
+		c, id := q.open(), fmt.Sprintf("server0%d", i)
+		server := q.at(c, quicInitial("made-up1", id))
+		k.settled(q.opened)
+		replace()
+		if got := q.at(c, quicHandshake(id)); got != server {
+			t.Fatal(got)
+		}
+		q.mustStay(quicShort(id), server)
+		q.mustStay(quicGreased(id), server)
 	}
 }

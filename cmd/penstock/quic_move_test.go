@@ -168,7 +168,7 @@ groups:
     members: [{to: "udp://{0}", quic-server-id: "aabbccddeeff0011"}, {to: "udp://{1}", quic-server-id: "aabbccddeeff0012"}]
 `, dead.LocalAddr().String(), datagramEcho(t, "udp4", "127.0.0.1:0", "alive "))
 	q := &quicClients{t: t, to: d.addr()}
-	c, packet := q.open(), quicInitial("\x1f\xaa\xbb\xcc\xdd\xee\xff\x00\x11nonce")
+	c, packet := q.open(), quicInitial("\x1f\xaa\xbb\xcc\xdd\xee\xff\x00\x11nonce", "")
 	testwait.Until(t, "the server that is there answers", func() bool { // its client sends again, as the first one may be lost
 		answer := make([]byte, 100)
 		c.Write([]byte(packet))

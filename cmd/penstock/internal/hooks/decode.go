@@ -7,7 +7,6 @@ import (
 	"github.com/penstock/penstock/clienthello"
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/firstbytes"
-	"github.com/penstock/penstock/cmd/penstock/internal/quicid"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/starttls"
@@ -24,7 +23,7 @@ type encodedFlow struct {
 	member  relay.Addr // first port of the member; zero: there is none
 	removed spec.LiveFlows
 	series  account.Key
-	ids     []quicid.ID // connection IDs of QUIC that were learned
+	quic    encodedQUICConn
 }
 
 // decode is the hook that gives its state to a flow of an earlier worker.
@@ -116,13 +115,12 @@ func (e *encodedFlow) decode(dec *hold.Decoder, p *State) (err error) {
 		p.hello.Store(&known)
 	}
 	if e.flags&encodedIDs != 0 {
-		for range min(dec.Uint(), maxFlowIDs) {
-			id, ok := quicid.NewID(dec.Bytes())
-			if !ok {
-				return hold.ErrEncoding
-			}
-			e.ids = append(e.ids, id)
+		if err := e.quic.decodeIDs(dec); err != nil {
+			return err
 		}
+	}
+	if e.flags&encodedQUIC != 0 {
+		e.quic.decode(dec)
 	}
 	p.connected = e.flags&encodedConnected != 0
 	return dec.Err()
@@ -200,7 +198,7 @@ func (h *Hooks) reenter(f *relay.Flow, p *State, e *encodedFlow) error {
 		s.Continue()
 		p.series.Store(s)
 	}
-	h.relearn(f, p, e.ids)
+	h.relearn(f, p, &e.quic)
 	f.SetValue(p)
 	h.decoded.Add(1)
 	return nil

@@ -5,7 +5,6 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
-	"github.com/penstock/penstock/cmd/penstock/internal/quicid"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
 	"github.com/penstock/penstock/relay/hold"
@@ -33,6 +32,7 @@ const (
 	encodedTLS                   // the client's TLS was terminated: what was agreed on
 	encodedIdentity              // who the client is by its certificate
 	encodedIDs                   // connection IDs of QUIC that were learned
+	encodedQUIC                  // what else is known of a connection of QUIC
 )
 
 // maxEncodedNames bounds the bytes of the names of a certificate that are encoded.
@@ -91,11 +91,12 @@ func (p *State) encode(e *hold.Encoder, upstream *relay.Addr) {
 	known := p.clientTLS()
 	set(encodedTLS, known.terminated)
 	set(encodedIdentity, known.terminated && known.identity != nil)
-	var ids []quicid.ID
-	if conn := p.clientTLS().conn; conn != nil {
-		ids = conn.ids
+	conn := known.conn
+	if conn == nil || conn.came == cameByServer || conn.came == cameUnknown {
+		conn = new(quicConn)
 	}
-	set(encodedIDs, len(ids) > 0)
+	set(encodedIDs, len(conn.ids) > 0)
+	set(encodedQUIC, len(conn.ids) > 0 || conn.first.Len() > 0)
 	e.Uint(flags)
 	source, admission := p.admission.State()
 	e.Uint(source)
@@ -156,11 +157,14 @@ func (p *State) encode(e *hold.Encoder, upstream *relay.Addr) {
 	if flags&encodedIdentity != 0 {
 		encodeIdentity(e, known.identity)
 	}
-	if len(ids) > 0 {
-		e.Uint(uint64(len(ids)))
-		for i := range ids {
-			e.Bytes(ids[i].Bytes())
+	if len(conn.ids) > 0 {
+		e.Uint(uint64(len(conn.ids)))
+		for i := range conn.ids {
+			e.Bytes(conn.ids[i].id.Bytes())
 		}
+	}
+	if flags&encodedQUIC != 0 {
+		conn.encode(e)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/admit"
 	"github.com/penstock/penstock/cmd/penstock/internal/certs"
 	"github.com/penstock/penstock/cmd/penstock/internal/lists"
-	"github.com/penstock/penstock/cmd/penstock/internal/quicid"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/starttls"
@@ -165,7 +164,6 @@ func SocketOptions(t spec.Socket) relay.SocketOptions {
 type Socket struct {
 	*relay.Listener
 	Port int // as configured: 0 if it is any free one
-	// learned are the connection IDs of QUIC that flows of the listener use.
-	learned quicid.Table[quicPlace]
-	Plan    atomic.Pointer[Plan]
+	quicKnown
+	Plan atomic.Pointer[Plan]
 }

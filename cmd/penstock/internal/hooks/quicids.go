@@ -1,6 +1,7 @@
 package hooks
 
 import (
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -15,9 +16,7 @@ import (
 // A connection of QUIC is not its addresses: a client whose address or port has changed begins a flow, and its first datagram
 // says by its connection ID which member has the connection. The flow gets a socket of its own to that member, which makes
 // sure that the client is there; what an earlier flow receives goes where it went.
-//
-// IDs are learned from clients and not from servers: a client uses one of its server's only if it has received it, so that
-// forged datagrams teach nothing.
+// How IDs are learned is in quiclearn.go.
 
 // quicIDs is how connections of the flows of a target are recognised.
 type quicIDs struct {
@@ -80,20 +79,10 @@ func (s *Plan) addQUIC(r *spec.Route, c *choice) {
 type quicPlace struct {
 	route, group string
 	member       *upstream.Member
+	from         netip.Addr // only clients of this address; zero: all
 }
 
 func (p quicPlace) is(w *Target) bool { return w.Route.Name == p.route && w.To.Name == p.group }
-
-// quicConn is what is known of a client's connection.
-type quicConn struct {
-	first   quicid.ID                 // what the first datagram of the flow is addressed to
-	came    quicCame                  // with which the flow began
-	learned time.Time                 // when the newest of ids was learned
-	member  *upstream.Member          // that has the connection; nil: nobody, or the flow has been there
-	newest  atomic.Pointer[quicid.ID] // of ids; nil: none
-	ids     []quicid.ID               // that the flow has in its listener's table, the newest one last
-	known   *quicid.Table[quicPlace]
-}
 
 // quicCame is how the first datagram of a flow was recognised.
 type quicCame uint8
@@ -108,12 +97,6 @@ const (
 
 var quicCameNames = [numQUICCame]string{cameByServer: "server-id", cameLearned: "learned", cameUnknown: "unknown"}
 
-// maxFlowIDs bounds how many IDs of a flow are kept: a client takes another one now and then, and may go back to the one before.
-const maxFlowIDs = 3
-
-// learnEvery is how soon a flow that has had maxFlowIDs learns another one, so that nobody keeps the table busy.
-const learnEvery = time.Second
-
 // recognise looks for the member that has the connection of a flow's first datagram, unless a connection begins with it. It reports
 // false if there is none: the flow goes where new connections go.
 func (h *Hooks) recognise(f *relay.Flow, p *State, b []byte) bool {
@@ -121,7 +104,8 @@ func (h *Hooks) recognise(f *relay.Flow, p *State, b []byte) bool {
 	if err != nil {
 		return false
 	}
-	conn := &quicConn{known: &f.Listener().Value().(*Socket).learned}
+	conn := &quicConn{socket: f.Listener().Value().(*Socket)}
+	conn.version.Store(head.Version)
 	if head.Kind != quichello.Short && head.Kind != quichello.Handshake {
 		conn.first, _ = quicid.NewID(head.DestID)
 		p.hello.Store(&clientTLS{conn: conn})
@@ -136,7 +120,7 @@ func (h *Hooks) recognise(f *relay.Flow, p *State, b []byte) bool {
 			return h.lead(f, p, t.Target)
 		}
 	}
-	to, id, ok := conn.known.Find(head.DestID, head.Kind != quichello.Short, time.Now())
+	to, id, ok := conn.socket.find(head.DestID, head.Kind != quichello.Short, from, time.Now())
 	for _, t := range p.plan.quic {
 		if !ok || to.member.Removed() {
 			break
@@ -144,14 +128,13 @@ func (h *Hooks) recognise(f *relay.Flow, p *State, b []byte) bool {
 		if to.is(t.Target) && to.member.Group() == t.group && p.plan.routes.TakesFrom(t.route, from) {
 			conn.member, conn.came = to.member, cameLearned
 			p.hello.Store(&clientTLS{conn: conn})
-			if conn.known.Use(id, to, time.Now()) {
-				conn.ids = append(conn.ids, id)
-				h.quicIDs.Add(1)
-				conn.newest.Store(&id)
-			}
+			h.use(conn, id, to, time.Now())
 			h.QUICCounts.add(conn.came)
 			return h.lead(f, p, t.Target)
 		}
+	}
+	if head.Greased {
+		return false // more probably it is something else than QUIC
 	}
 	conn.came = cameUnknown
 	p.hello.Store(&clientTLS{conn: conn})
@@ -179,108 +162,6 @@ func (p *State) returned(w *Target, c upstream.Client) (*upstream.Member, spec.R
 		}
 	}
 	return nil, spec.ReasonNone
-}
-
-// watch has the hook see what a client sends later, if its connection IDs are to be learned. It is called before the flow has a member.
-// A flow whose connection began nobody knows where teaches nothing: it may well be at the wrong member.
-func (p *State) watch(f *relay.Flow) {
-	if w, conn := p.target.Load(), p.clientTLS().conn; conn != nil && conn.came != cameByServer && conn.came != cameUnknown && w != nil && w.quic != nil && w.quic.learn {
-		f.StartSniff(1, 0)
-	}
-}
-
-// learn sees one of the datagrams that a client sends once its flow has a member, and reports whether it need see more.
-func (h *Hooks) learn(f *relay.Flow, p *State, b []byte) bool {
-	conn, w, m := p.clientTLS().conn, p.target.Load(), p.member.Load()
-	if m == nil || conn == nil || w == nil || w.quic == nil {
-		return false
-	}
-	head, err := quichello.ParseHeader(b)
-	if err != nil {
-		return true
-	}
-	newest := conn.newest.Load()
-	id := head.DestID
-	switch head.Kind {
-	case quichello.Initial, quichello.Handshake:
-		if string(id) == string(conn.first.Bytes()) {
-			return true // the client has made it up
-		}
-	case quichello.Short:
-		if newest == nil || len(id) < newest.Len() {
-			return true // nobody knows how long it is
-		}
-		id = id[:newest.Len()]
-	default:
-		return true
-	}
-	if newest != nil && string(id) == string(newest.Bytes()) {
-		return true
-	}
-	next, ok := quicid.NewID(id)
-	switch {
-	case !ok:
-		return len(id) > 0 // a server without IDs has no more than addresses
-	case w.quic.server(w.group, id) == m:
-		return false // all of them say so
-	}
-	h.use(f, p, conn, w, m, next)
-	return true
-}
-
-// use notes that a flow uses an ID.
-func (h *Hooks) use(f *relay.Flow, p *State, conn *quicConn, w *Target, m *upstream.Member, id quicid.ID) {
-	now := time.Now()
-	for i := range conn.ids {
-		if conn.ids[i] == id {
-			conn.newest.Store(&id)
-			return
-		}
-	}
-	full := len(conn.ids) == maxFlowIDs
-	if full && now.Sub(conn.learned) < learnEvery || !conn.known.Use(id, quicPlace{w.Route.Name, w.To.Name, m}, now) {
-		return
-	}
-	if full {
-		conn.known.Done(conn.ids[0], now)
-		h.quicIDs.Add(-1)
-		conn.ids = append(conn.ids[:0], conn.ids[1:]...)
-	}
-	conn.ids = append(conn.ids, id)
-	h.quicIDs.Add(1)
-	conn.newest.Store(&id)
-	conn.learned = now
-	f.Changed()
-}
-
-// relearn has a flow of an earlier worker use the IDs that it had there, and learn further ones.
-func (h *Hooks) relearn(f *relay.Flow, p *State, ids []quicid.ID) {
-	w, m := p.target.Load(), p.member.Load()
-	if len(ids) == 0 || m == nil || w.quic == nil || !w.quic.learn {
-		return
-	}
-	conn := &quicConn{known: &f.Listener().Value().(*Socket).learned}
-	for _, id := range ids {
-		if conn.known.Use(id, quicPlace{w.Route.Name, w.To.Name, m}, time.Now()) {
-			conn.ids = append(conn.ids, id)
-			h.quicIDs.Add(1)
-			conn.newest.Store(&id)
-		}
-	}
-	known := *p.clientTLS()
-	known.conn = conn
-	p.hello.Store(&known)
-	p.watch(f)
-}
-
-// forgetIDs is called when a flow has ended.
-func (h *Hooks) forgetIDs(p *State) {
-	if conn := p.clientTLS().conn; conn != nil {
-		for _, id := range conn.ids {
-			conn.known.Done(id, time.Now())
-			h.quicIDs.Add(-1)
-		}
-	}
 }
 
 // QUIC returns what is known of the connection of a flow.

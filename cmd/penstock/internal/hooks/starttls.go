@@ -60,9 +60,13 @@ func (p *State) protocolToAsk(to *certs.Client) starttls.Protocol {
 }
 
 // answered is the hook that is called when a member has answered whether TLS begins.
-func (h *Hooks) answered(f *relay.Flow, took time.Duration, err error) {
+func (h *Hooks) answered(f *relay.Flow, b []byte, took time.Duration, err error) (more bool) {
 	p := stateOf(f)
+	if p.plan.Spec.Datagrams {
+		return p.shown(f, b)
+	}
 	h.attempted(p, took, h.explainAnswer(p, err))
+	return false
 }
 
 // explainAnswer returns an error of a flow, in words if it is that of a member's answer.

@@ -1,6 +1,7 @@
 package quicid
 
 import (
+	"bytes"
 	"encoding/hex"
 	"sync"
 	"time"
@@ -29,6 +30,9 @@ func (id *ID) Len() int { return int(id.n) }
 
 // Bytes returns the bytes of the ID, which it shares.
 func (id *ID) Bytes() []byte { return id.b[:id.n] }
+
+// Begins reports whether b begins with the ID, which is not empty.
+func (id *ID) Begins(b []byte) bool { return id.n > 0 && bytes.HasPrefix(b, id.Bytes()) }
 
 // String returns the ID in hexadecimal digits.
 func (id ID) String() string { return hex.EncodeToString(id.b[:id.n]) }

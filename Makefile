@@ -191,6 +191,10 @@ peers: ## try programs that users have: mosquitto, PgBouncer, fail2ban, CrowdSec
 	cd fleettest/coredns && GOWORK=off CGO_ENABLED=0 $(GO) build -o ../../bin/coredns .
 	$(GO) run ./bench/trials/peers -coredns bin/coredns $(ARGS)
 
+.PHONY: quic
+quic: ## kill and upgrade a worker, 20 times each, under transfers over QUIC whose clients change ports and whose every byte is checked; 2 minutes
+	cd cmd/penstock && $(GO) test -count=1 -v -timeout 30m -run '^TestQUICTransfersOutlive$$' . -args -quic.replacements 20
+
 .PHONY: soak
 soak: ## everything together for DURATION (2h) at a modest load, with phases in which nothing is killed; fails if anything is lost, left over, or grows
 	$(GO) run ./bench/trials/chaos -soak $(DURATION) -slack 10s

@@ -194,9 +194,16 @@ func movingTransport(t *testing.T) *quicgo.Transport {
 // ask sends some bytes over a new stream and checks that the same server returns them.
 func (c *movingClient) ask(kilobytes int) {
 	c.t.Helper()
+	if err := c.exchange(kilobytes); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// exchange is ask for other goroutines.
+func (c *movingClient) exchange(kilobytes int) error {
 	s, err := c.conn.OpenStreamSync(c.ctx)
 	if err != nil {
-		c.t.Fatal(err)
+		return err
 	}
 	s.SetDeadline(time.Now().Add(patience))
 	sent := make([]byte, kilobytes<<10)
@@ -211,15 +218,16 @@ func (c *movingClient) ask(kilobytes int) {
 	}()
 	got, err := io.ReadAll(s)
 	if err := <-done; err != nil {
-		c.t.Fatal(err)
+		return err
 	}
 	name, rest, _ := bytes.Cut(got, []byte("\n"))
 	if c.server == "" {
 		c.server = string(name)
 	}
 	if err != nil || string(name) != c.server || !bytes.Equal(rest, sent) {
-		c.t.Fatalf("%d bytes from %q, %v; want %d from %q, and the same", len(rest), name, err, len(sent), c.server)
+		return fmt.Errorf("%d bytes from %q, %v; want %d from %q, and the same", len(rest), name, err, len(sent), c.server)
 	}
+	return nil
 }
 
 // move has the client go on by another socket of its own, as it does when it changes networks.

@@ -3,12 +3,12 @@ package dgram
 import (
 	"net"
 
-	"golang.org/x/sys/unix"
+	"github.com/penstock/penstock/internal/sys"
 )
 
-// forceReadBuffer gives a socket a receive buffer of n bytes, if this process may have that.
-func forceReadBuffer(c *net.UDPConn, n int) {
+// enlargeReadBuffer gives a socket a receive buffer of n bytes, if this process may have that.
+func enlargeReadBuffer(c *net.UDPConn, n int) {
 	if raw, err := c.SyscallConn(); err == nil {
-		raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, n) })
+		raw.Control(func(fd uintptr) { sys.SetBuffer(sys.Linux{}, int(fd), false, n) })
 	}
 }

@@ -4,4 +4,4 @@ package dgram
 
 import "net"
 
-func forceReadBuffer(*net.UDPConn, int) {}
+func enlargeReadBuffer(*net.UDPConn, int) {}

@@ -40,7 +40,7 @@ func listen(tb testing.TB, network, addr string) *net.UDPConn {
 	if err := c.SetReadBuffer(4 << 20); err != nil {
 		tb.Fatal(err)
 	}
-	forceReadBuffer(c, 4<<20) // beyond net.core.rmem_max, which many systems leave at 208 KiB
+	enlargeReadBuffer(c, 4<<20) // beyond net.core.rmem_max, which many systems leave at 208 KiB
 	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		tb.Fatal(err)
 	}

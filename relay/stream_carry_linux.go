@@ -191,7 +191,7 @@ func (s *streams) halfFailed(f *streamFlow, h int) {
 	half := &f.half[h]
 	side := h
 	if !half.AtSrc {
-		side = f.dstSide(h)
+		side = f.endSide(h)
 	}
 	s.failed(f, side, half.Err)
 	if half.AtSrc || f.over(1-h) {

@@ -74,7 +74,11 @@ func (s *streams) eventConn(f *streamFlow, side int, readable, writable bool) {
 		c.Drained = false
 	}
 	if writable && !c.Offered() {
-		c.Flush(f.tls.records, int(f.fd[side])) // a failure is found by the next turn
+		c.Flush(f.tls.records, int(f.fd[side]))
+		if c.Unsent() != 0 && f.wait[side] == pump.WantRead {
+			f.wait[side] = pump.Again // Recv tells of it
+			s.makeReady(f)
+		}
 	}
 }
 
@@ -235,6 +239,9 @@ func (t *flowTLS) Recv(fd int, p []byte) (n int, e sys.Errno) {
 		n, e = t.Kernel.Recv(fd, p)
 	} else if n, e = c.Recv(t.records, fd, t.flow.tcp[side], t.flow.odd[side], p); e == tlsconn.Truncated && t.isEnd(side) {
 		return 0, 0
+	}
+	if e == sys.EAGAIN && c != nil && t.flow.cause == CauseNone && c.Unsent() != 0 {
+		return 0, c.Unsent() // the peer may wait for it for ever, such as for the end of the handshake
 	}
 	if n > 0 {
 		t.answered = side == sideUpstream

@@ -158,7 +158,7 @@ func (c *Conn) Recv(env *Env, fd int, tcp, odd bool, p []byte) (n int, e sys.Err
 	}
 	c.saveIn()
 	if c.offered == 0 {
-		c.flush() // what TLS itself had to answer; a failure is found by the next call
+		c.flush() // what TLS itself had to answer
 	}
 	c.saveOut()
 	c.env = nil
@@ -263,6 +263,9 @@ func (c *Conn) Flush(env *Env, fd int) sys.Errno {
 	c.env = nil
 	return e
 }
+
+// Unsent returns the error because of which something was not sent and never will be; 0: there is none. Recv does not return it.
+func (c *Conn) Unsent() sys.Errno { return c.unsent }
 
 // Pending reports whether something waits to be sent.
 func (c *Conn) Pending() bool { return len(c.out) > 0 }

@@ -309,7 +309,7 @@ func (s *simulation) explainsTLS(f *simFlow, c Cause) bool {
 	case CauseClientClosed:
 		return x.at[sideClient] && f.broke[sideClient] && (f.half[down].sent > 0 || f.builtin != 0)
 	case CauseEnd: // who was told that nothing more comes may leave
-		told := [2]bool{f.half[down].ended || x.cut[sideUpstream], f.half[up].ended || x.cut[sideClient]}
+		told := [2]bool{f.builtin == 0 && (f.half[down].ended || x.cut[sideUpstream]), f.half[up].ended || x.cut[sideClient]}
 		return x.at[sideClient] && f.broke[sideClient] && told[sideClient] || x.at[sideUpstream] && f.broke[sideUpstream] && told[sideUpstream]
 	case CauseCrashed: // TLS is not handed over
 		return (x.began[sideClient] || x.began[sideUpstream]) && !f.kept

@@ -10,11 +10,11 @@ import "github.com/penstock/penstock/internal/pump"
 // nothing more comes, and has said nothing since; or it is a client that has closed its connection.
 func (t *flowTLS) isEnd(side int) bool {
 	switch f := t.flow; {
-	case t.conn[side].Cut():
+	case t.conn[side].Cut(), f.fd[sideUpstream] < 0: // nobody was told anything if the upstream is built in
 		return false
 	case f.over(1 - side):
 		return !t.late || t.framed(side)
-	case side == sideUpstream || f.fd[sideUpstream] < 0:
+	case side == sideUpstream:
 		return false
 	}
 	t.closed = t.allDown() && t.upstreamsTurn()

@@ -26,7 +26,8 @@ import (
 // than when they were changed; and of the fleet, which hold for all configurations that have the parts and weights of then. A change of the fleet
 // overtakes those of this relay, which are made where there is no fleet, or while its etcd does not answer.
 type splits struct {
-	asking sync.Mutex // one request at a time; locked before mu
+	asking  sync.Mutex // one request at a time; locked before the others
+	setting sync.Mutex // held until a plan has the weights that were read; locked before mu
 
 	mu    sync.Mutex
 	own   map[routeName]spec.SplitChange
@@ -261,6 +262,8 @@ func (d *daemon) splitChanged(k routeName) string {
 	if r == nil || len(r.To) < 2 {
 		return ""
 	}
+	d.splits.setting.Lock() // whoever read them before sets them before
+	defer d.splits.setting.Unlock()
 	weights, _ := d.splits.weights(k.listener, r)
 	p.SetWeights(r, weights)
 	return config.PartsText(partsWith(r.To, weights))

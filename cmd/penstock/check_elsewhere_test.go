@@ -81,6 +81,7 @@ groups:
 	for want, args := range map[string][]string{
 		"check_port: 65536":      {"--check-port", "65536"},
 		"check_address: ::":      {"--check-address", "::"},
+		"check_address: ::ffff:": {"--check-address", "::ffff:0.0.0.0"},
 		"allowed: an IP address": {"--check-address", "localhost"},
 	} {
 		if code, out := k.command(append([]string{"members", "add", "added", "tcp://127.0.0.1:9"}, args...)...); code == 0 || !strings.Contains(out, want) {

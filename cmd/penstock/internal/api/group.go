@@ -243,7 +243,7 @@ func (m *NewMember) Check() error {
 		return NewProblem(http.StatusBadRequest, fmt.Sprintf("max_flows: %d", m.MaxFlows), fmt.Sprintf("0 to %d", maxMemberCap))
 	case m.CheckPort < 0 || m.CheckPort > 65535:
 		return NewProblem(http.StatusBadRequest, fmt.Sprintf("check_port: %d", m.CheckPort), "1 to 65535, or 0 for the port that the group's check says")
-	case m.CheckAddress.IsValid() && (m.CheckAddress.Zone() != "" || m.CheckAddress.IsUnspecified() || m.CheckAddress.IsMulticast()):
+	case m.CheckAddress.IsValid() && (m.CheckAddress.Zone() != "" || m.CheckAddress.Unmap().IsUnspecified() || m.CheckAddress.IsMulticast()):
 		return NewProblem(http.StatusBadRequest, "check_address: "+m.CheckAddress.String(), "the IP address of a host")
 	}
 	return nil

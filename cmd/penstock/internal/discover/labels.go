@@ -89,10 +89,10 @@ func readCheck(t *upstream.Target, label func(name string) (value string, ok boo
 	}
 	if value, ok := label("check-address"); ok {
 		addr, err := netip.ParseAddr(value)
-		if err != nil || addr.Zone() != "" || addr.IsUnspecified() || addr.IsMulticast() {
+		if addr = addr.Unmap(); err != nil || addr.Zone() != "" || addr.IsUnspecified() || addr.IsMulticast() {
 			return fmt.Sprintf("check-address %q is not an IP address", text(value, 60))
 		}
-		t.CheckAddress = addr.Unmap()
+		t.CheckAddress = addr
 	}
 	return ""
 }

@@ -53,6 +53,7 @@ func TestMemberValues(t *testing.T) {
 		`{"to":"10.0.0.7:80","check-address":"localhost"}`:                          `check-address "localhost"`,
 		`{"to":"10.0.0.7:80","check-address":"fe80::1%a"}`:                          "check-address",
 		`{"to":"10.0.0.7:80","check-address":"0.0.0.0"}`:                            "check-address",
+		`{"to":"10.0.0.7:80","check-address":"::ffff:0.0.0.0"}`:                     "check-address",
 		`{"to":"10.0.0.7:80","zone":"a\nb"}`:                                        "control characters",
 		`{"to":"10.0.0.7:80","metadata":[]}`:                                        "metadata is not",
 		`{"to":"10.0.0.7:80","metadata":{"a":"` + strings.Repeat("x", 2000) + `"}}`: "metadata has more",

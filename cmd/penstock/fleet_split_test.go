@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
+	"github.com/penstock/penstock/cmd/penstock/internal/remote"
 	"github.com/penstock/penstock/cmd/penstock/internal/testfleet"
 	"github.com/penstock/penstock/internal/testwait"
 )
@@ -28,12 +30,14 @@ func TestFleetSplit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var away atomic.Bool // etcd, for r0
+	var away, deaf atomic.Bool // etcd, for r0; deaf: it answers, and tells nothing that changes
 	front := httptest.NewServer(&httputil.ReverseProxy{
-		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(origin) },
-		ModifyResponse: func(*http.Response) error { return awayError(away.Load()) },
-		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
-		FlushInterval:  -1,
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(origin) },
+		ModifyResponse: func(r *http.Response) error {
+			return awayError(away.Load() || deaf.Load() && strings.HasSuffix(r.Request.URL.Path, "/watch"))
+		},
+		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+		FlushInterval: -1,
 	})
 	t.Cleanup(front.Close)
 	t.Cleanup(front.CloseClientConnections)
@@ -46,11 +50,11 @@ reload: {watch: false}
 listeners: {web: {listen: "tcp://127.0.0.1:0", to: [{group: blue, weight: {2}}, {group: green, weight: {3}}]}}
 groups: {blue: {members: ["{0}"]}, green: {members: ["{1}"]}}
 `
-	start := func(node, etcd string, weights ...any) *kept {
+	start := func(node, at string, weights ...any) *kept {
 		t.Helper()
 		k := &kept{configured: &configured{dir: shortDir(t)}}
 		k.file = k.dir + "/penstock.yaml"
-		k.write(t, text, blue.url(), green.url(), weights[0], weights[1], etcd)
+		k.write(t, text, blue.url(), green.url(), weights[0], weights[1], at)
 		k.begin(t, exec.Command(binary, "run", "-c", k.file, "--node", node))
 		k.endWorker(t)
 		testwait.Until(t, "the relay is in the fleet", func() bool {
@@ -118,8 +122,33 @@ groups: {blue: {members: ["{0}"]}, green: {members: ["{1}"]}}
 	})
 	become(r0, "with etcd again", 1, 7)
 
+	// A relay to which nothing was told changes one part: the other one stays as it is in the fleet, not as this relay knows it.
+	good(r1, "yes", "split", "web", "green=30", "blue=3")
+	become(r0, "the next change", 3, 30)
+	deaf.Store(true)
+	front.CloseClientConnections()
+	good(r1, "yes", "split", "web", "green=31")
+	good(r0, "yes", "split", "web", "blue=4")
+	become(r1, "both changes", 4, 31)
+	become(r0, "both changes", 4, 31)
+	deaf.Store(false)
+
+	// A value that cannot be read changes nothing, also for a relay that reads all again.
+	client, err := etcd.New(etcd.Config{Remote: remote.Config{Servers: []string{server.URL}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := client.Put(t.Context(), "/penstock/test/splits/web/default", []byte("[{"), 0); err != nil {
+		t.Fatal(err)
+	}
+	r1.said("weights of the fleet cannot be read; those of before hold")
+	r1.end(syscall.SIGKILL)
+	r1.started(1)
+	become(r1, "after a crash, with a value that cannot be read", 4, 31)
+
 	// Another change of the fleet holds for all; a relay with another configuration has its own.
-	good(r1, "yes", "split", "web", "green=20")
+	good(r1, "yes", "split", "web", "green=20", "blue=0")
 	become(r0, "the next change", 0, 20)
 	good(other, "yes", "split", "web", "green=30")
 	become(other, "the other configuration", 10, 30)

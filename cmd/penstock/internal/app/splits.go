@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -57,6 +58,22 @@ func (s *splits) weights(listener string, r *spec.Route) (weights map[string]int
 	return file, false
 }
 
+// base returns the weights that a request changes: those of this relay, if it has some of its own, and otherwise those of the fleet, which another
+// relay may have changed just now. known is what etcd has; nil: that is not known.
+func (s *splits) base(k routeName, r *spec.Route, known *spec.RouteSplits) map[string]int {
+	weights, _ := s.weights(k.listener, r)
+	file := spec.WeightsOf(r.To)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c, ok := s.own[k]; known == nil || ok && maps.Equal(c.File, file) {
+		return weights
+	}
+	if c := known.For(file); c != nil {
+		return c.Weights
+	}
+	return file
+}
+
 // apply gives the parts of a listener's routes the weights that operators have chosen.
 func (s *splits) apply(p *hooks.Plan) {
 	for _, r := range p.Spec.AllRoutes() {
@@ -105,6 +122,9 @@ func (s *splits) fleetHas(ch fleet.SplitsChange) (news []routeName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	listed := map[routeName]bool{}
+	for _, b := range ch.Broken {
+		listed[routeName{b.Listener, b.Route}] = true
+	}
 	for _, r := range slices.Concat(ch.Changed, ch.Undone) {
 		k := routeName{r.Listener, r.Route}
 		listed[k] = true
@@ -172,25 +192,35 @@ func (d *daemon) SetSplit(ctx context.Context, listener, route string, change ap
 	d.splits.asking.Lock()
 	defer d.splits.asking.Unlock()
 	k := routeName{listener, route}
-	c, parts, err := d.newSplit(k, change)
+	r, err := d.routeToSplit(k, change)
 	if err != nil {
 		return api.Route{}, err
 	}
-	c.By, c.At = config.PlainLine(admin.Actor(ctx)), time.Now().UTC().Truncate(time.Millisecond)
+	now, by := time.Now().UTC().Truncate(time.Millisecond), config.PlainLine(admin.Actor(ctx))
 	var all spec.RouteSplits
 	told, failed := d.inFleet(ctx, func(ctx context.Context, client *etcd.Client, key string) (err error) {
 		o := fleet.Operator{Client: client, Key: key, By: d.fleet.node.ID}
-		if c.By != "" {
-			o.By = c.By + " at " + o.By
+		if by != "" {
+			o.By = by + " at " + o.By
 		}
-		all, err = o.SetSplit(ctx, listener, route, c, parts)
+		all, err = o.SetSplit(ctx, listener, route, func(known *spec.RouteSplits) (spec.SplitChange, string, error) {
+			c, err := newSplit(r, d.splits.base(k, r, known), change, by, now)
+			return c, config.PartsText(partsWith(r.To, c.Weights)), err
+		})
 		return err
 	})
-	if told && failed == nil {
+	if refused := (*api.Problem)(nil); errors.As(failed, &refused) {
+		return api.Route{}, refused
+	}
+	if !told || failed != nil {
+		c, err := newSplit(r, d.splits.base(k, r, nil), change, by, now)
+		if err != nil {
+			return api.Route{}, err
+		}
+		d.splits.setOwn(k, c)
+	} else {
 		d.splits.fleetHas(fleet.SplitsChange{Changed: []spec.RouteSplits{all}})
 		d.splits.dropOwn(k)
-	} else {
-		d.splits.setOwn(k, c)
 	}
 	d.splitChanged(k)
 	d.saveState(savedSources) // a change that was answered is known to the next worker
@@ -207,38 +237,42 @@ func (d *daemon) SetSplit(ctx context.Context, listener, route string, change ap
 	return api.Route{}, api.NotFound("route", route, "") // a reload has removed it meanwhile
 }
 
-// newSplit returns what a change makes of the weights of a route's parts, and the parts as text.
-func (d *daemon) newSplit(k routeName, change api.SplitChange) (c spec.SplitChange, text string, err error) {
+// routeToSplit returns the route of a change, which has parts of these names, and weights that parts can have.
+func (d *daemon) routeToSplit(k routeName, change api.SplitChange) (*spec.Route, error) {
 	p := d.active.Load().plans[k.listener]
 	if p == nil {
-		return c, "", api.NotFound("listener", k.listener, "those of /v1/listeners")
+		return nil, api.NotFound("listener", k.listener, "those of /v1/listeners")
 	}
 	r := p.RouteNamed(k.route)
 	if r == nil {
-		return c, "", api.NotFound("route", k.route, "those of listener "+k.listener+" in /v1/listeners")
+		return nil, api.NotFound("route", k.route, "those of listener "+k.listener+" in /v1/listeners")
 	}
 	if len(r.To) < 2 {
-		return c, "", api.NewProblem(http.StatusConflict, fmt.Sprintf("route %s of listener %s has one part", r.Name, p.Spec.Name), "a route whose to is a list of parts")
+		return nil, api.NewProblem(http.StatusConflict, fmt.Sprintf("route %s of listener %s has one part", r.Name, p.Spec.Name), "a route whose to is a list of parts")
 	}
-	c.File = spec.WeightsOf(r.To)
-	c.Weights = maps.Clone(c.File)
-	if change.Weights != nil {
-		now, _ := d.splits.weights(k.listener, r)
-		c.Weights = maps.Clone(now)
-	}
+	file := spec.WeightsOf(r.To)
 	for _, name := range slices.Sorted(maps.Keys(change.Weights)) {
-		if _, ok := c.File[name]; !ok {
-			return c, "", api.NotFound("part", name, strings.Join(slices.Sorted(maps.Keys(c.File)), ", "))
+		if _, ok := file[name]; !ok {
+			return nil, api.NotFound("part", name, strings.Join(slices.Sorted(maps.Keys(file)), ", "))
 		}
 		if w := change.Weights[name]; w < 0 || w > spec.MaxPartWeight {
-			return c, "", api.NewProblem(http.StatusBadRequest, fmt.Sprintf("weight of %s: %d", name, w), fmt.Sprintf("0 to %d", spec.MaxPartWeight))
+			return nil, api.NewProblem(http.StatusBadRequest, fmt.Sprintf("weight of %s: %d", name, w), fmt.Sprintf("0 to %d", spec.MaxPartWeight))
 		}
-		c.Weights[name] = change.Weights[name]
+	}
+	return r, nil
+}
+
+// newSplit returns what a change makes of the weights of a route's parts.
+func newSplit(r *spec.Route, weights map[string]int, change api.SplitChange, by string, at time.Time) (spec.SplitChange, error) {
+	c := spec.SplitChange{File: spec.WeightsOf(r.To), By: by, At: at}
+	if c.Weights = maps.Clone(c.File); change.Weights != nil {
+		c.Weights = maps.Clone(weights)
+		maps.Copy(c.Weights, change.Weights)
 	}
 	if !c.Valid() {
-		return c, "", api.NewProblem(http.StatusConflict, "all weights would be 0: no client would have a part", "a weight of at least 1 for one part")
+		return c, api.NewProblem(http.StatusConflict, "all weights would be 0: no client would have a part", "a weight of at least 1 for one part")
 	}
-	return c, config.PartsText(partsWith(r.To, c.Weights)), nil
+	return c, nil
 }
 
 // partsWith returns parts with other weights.
@@ -269,6 +303,9 @@ func (d *daemon) splitChanged(k routeName) string {
 	return config.PartsText(partsWith(r.To, weights))
 }
 
+// maxBrokenSplits bounds what is said of values that cannot be read, at a time.
+const maxBrokenSplits = 5
+
 // followSplits takes over the weights of the fleet until ctx ends.
 func (d *daemon) followSplits(ctx context.Context, c *etcd.Client, key string) {
 	fleet.FollowSplits(ctx, c, key, d.fleetSplits)
@@ -276,6 +313,15 @@ func (d *daemon) followSplits(ctx context.Context, c *etcd.Client, key string) {
 
 // fleetSplits takes over weights of the fleet.
 func (d *daemon) fleetSplits(ch fleet.SplitsChange) {
+	for i, b := range ch.Broken {
+		if i == maxBrokenSplits {
+			d.log.Error("more weights of the fleet cannot be read", "routes", len(ch.Broken)-i)
+			break
+		}
+		name := config.PlainLine(routeName{b.Listener, b.Route}.String())
+		d.log.Error("weights of the fleet cannot be read; those of before hold", "route", name, "error", config.OneLine(b.Err))
+		d.log.event(slog.LevelError, "split", name, "weights of the fleet cannot be read; those of before hold: "+config.OneLine(b.Err))
+	}
 	news := d.splits.fleetHas(ch)
 	for _, k := range news {
 		if text := d.splitChanged(k); text != "" {

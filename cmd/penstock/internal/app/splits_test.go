@@ -69,6 +69,9 @@ func TestFleetSplits(t *testing.T) {
 	step("undone here only", fleet.SplitsChange{All: true, Changed: at(5, to(20)), Revision: 6}, false, 0, false)
 	step("a newer one", fleet.SplitsChange{Changed: at(8, to(40)), Revision: 8}, true, 40, true)
 	step("an older one, late", fleet.SplitsChange{Changed: at(7, to(50)), Revision: 7}, false, 40, true)
+	broken := []fleet.BrokenSplits{{Listener: "web", Route: "default"}}
+	step("a value that cannot be read", fleet.SplitsChange{Broken: broken, Revision: 9}, false, 40, true)
+	step("a list with a value that cannot be read", fleet.SplitsChange{All: true, Broken: broken, Revision: 9}, false, 40, true)
 	step("an older end, late", fleet.SplitsChange{Undone: at(7), Revision: 7}, false, 40, true)
 	step("from a backup of the cluster", fleet.SplitsChange{All: true, Changed: at(2, to(60)), Revision: 2}, true, 60, true)
 	other := to(70)
@@ -90,5 +93,18 @@ func TestFleetSplits(t *testing.T) {
 	s.setOwn(k, to(0))
 	if own, _ := s.saved(); len(own) != 0 {
 		t.Errorf("as in the file, yet noted: %v", own)
+	}
+
+	// What a request changes: what etcd has, unless this relay has weights of its own.
+	s.fleetHas(fleet.SplitsChange{Changed: at(30, to(10))})
+	newest := &at(31, to(20))[0]
+	for known, want := range map[*spec.RouteSplits]int{newest: 20, nil: 10, {}: 0} {
+		if w := s.base(k, r, known); w["green"] != want {
+			t.Errorf("%+v: %v, want %d", known, w, want)
+		}
+	}
+	s.setOwn(k, to(50))
+	if w := s.base(k, r, newest); w["green"] != 50 {
+		t.Errorf("%v", w)
 	}
 }

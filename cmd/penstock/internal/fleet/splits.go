@@ -54,8 +54,9 @@ func ParseSplits(value []byte) ([]spec.SplitChange, error) {
 }
 
 // SetSplit changes the weights of a route's parts on all relays that have the same weights in their configurations, and returns all changes of the
-// route. With the weights of the configuration, the change is undone. text says for the fleet's log what was done.
-func (o *Operator) SetSplit(ctx context.Context, listener, route string, change spec.SplitChange, text string) (spec.RouteSplits, error) {
+// route. choose makes the change of what the fleet has, which may be newer than what this relay knows; nil: it cannot be read. It is called again
+// if that has changed meanwhile. With the weights of the configuration, the change is undone. text says for the fleet's log what was done.
+func (o *Operator) SetSplit(ctx context.Context, listener, route string, choose func(now *spec.RouteSplits) (change spec.SplitChange, text string, err error)) (spec.RouteSplits, error) {
 	r := spec.RouteSplits{Listener: listener, Route: route}
 	key := splitsKey(o.Key, listener, route)
 	for range drainAttempts {
@@ -64,8 +65,15 @@ func (o *Operator) SetSplit(ctx context.Context, listener, route string, change 
 			return r, err
 		}
 		r.Changes = nil
+		known := &r
 		if now.Mod > 0 {
-			r.Changes, _ = ParseSplits(now.Value) // what cannot be read gives way
+			if r.Changes, err = ParseSplits(now.Value); err != nil {
+				known = nil // and gives way
+			}
+		}
+		change, text, err := choose(known)
+		if err != nil {
+			return r, err
 		}
 		r.Changes = slices.DeleteFunc(r.Changes, func(c spec.SplitChange) bool { return maps.Equal(c.File, change.File) })
 		if !maps.Equal(change.File, change.Weights) {
@@ -94,10 +102,17 @@ type SplitsChange struct {
 	All      bool // Changed is all that there is
 	Changed  []spec.RouteSplits
 	Undone   []spec.RouteSplits // without changes
+	Broken   []BrokenSplits     // change nothing
 	Revision int64
 }
 
-// FollowSplits tells the changes of weights of a fleet until ctx ends. Malformed ones are left out.
+// BrokenSplits is a key whose value cannot be read.
+type BrokenSplits struct {
+	Listener, Route string
+	Err             error
+}
+
+// FollowSplits tells the changes of weights of a fleet until ctx ends. Keys that are of no route are left out.
 func FollowSplits(ctx context.Context, c *etcd.Client, key string, tell func(SplitsChange)) {
 	prefix := splitsPrefix(key)
 	c.Follow(ctx, prefix, func(ch etcd.Change) {
@@ -105,8 +120,11 @@ func FollowSplits(ctx context.Context, c *etcd.Client, key string, tell func(Spl
 		for _, kv := range ch.KVs {
 			listener, route, ok := routeOfSplits(kv.Key, prefix)
 			list, err := ParseSplits(kv.Value)
-			if ok && err == nil {
+			switch {
+			case ok && err == nil:
 				told.Changed = append(told.Changed, spec.RouteSplits{Listener: listener, Route: route, Revision: kv.Mod, Changes: list})
+			case ok:
+				told.Broken = append(told.Broken, BrokenSplits{listener, route, err})
 			}
 		}
 		for _, k := range ch.Deleted {

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -50,6 +51,9 @@ func TestSetSplit(t *testing.T) {
 		var mu sync.Mutex
 		var last SplitsChange
 		ctx := t.Context()
+		set := func(o *Operator, c spec.SplitChange, text string) (spec.RouteSplits, error) {
+			return o.SetSplit(ctx, "web", "default", func(*spec.RouteSplits) (spec.SplitChange, string, error) { return c, text, nil })
+		}
 		go FollowSplits(ctx, w.open(), testKey, func(ch SplitsChange) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -68,7 +72,7 @@ func TestSetSplit(t *testing.T) {
 		for i := range 2 {
 			both.Go(func() {
 				c := w.open()
-				if _, err := (&Operator{Client: c, Key: testKey, By: fmt.Sprint(i)}).SetSplit(ctx, "web", "default", split(i, 50+i), "text"); err != nil {
+				if _, err := set(&Operator{Client: c, Key: testKey, By: fmt.Sprint(i)}, split(i, 50+i), "text"); err != nil {
 					t.Error(err)
 				}
 			})
@@ -86,7 +90,7 @@ func TestSetSplit(t *testing.T) {
 			return true
 		})
 		for i := range 2 {
-			r, err := o.SetSplit(ctx, "web", "default", split(i, i), "undone")
+			r, err := set(o, split(i, i), "undone")
 			if err != nil || len(r.Changes) != 1-i {
 				t.Errorf("%+v, %v", r, err)
 			}
@@ -95,7 +99,7 @@ func TestSetSplit(t *testing.T) {
 			return len(ch.Undone) == 1 && ch.Undone[0].Route == "default" && ch.Undone[0].Revision > 0
 		})
 		for i := range 2 * maxSplitChanges {
-			if r, err := o.SetSplit(ctx, "web", "default", split(i, i+1), "more"); err != nil || len(r.Changes) != min(i+1, maxSplitChanges) || r.Changes[0].File["green"] != i {
+			if r, err := set(o, split(i, i+1), "more"); err != nil || len(r.Changes) != min(i+1, maxSplitChanges) || r.Changes[0].File["green"] != i {
 				t.Errorf("%+v, %v", r, err)
 			}
 		}
@@ -103,8 +107,37 @@ func TestSetSplit(t *testing.T) {
 		if err != nil || len(list) != 1 || list[0].What != "split" || list[0].To != "web/default" || list[0].Text != "more" || list[0].By != "test" {
 			t.Errorf("%+v, %v", list, err)
 		}
+		// Each of two operators changes one part: nobody's change is lost.
+		parts := map[string]int{"blue": 100, "green": 100}
+		for name := range parts {
+			both.Go(func() {
+				o := &Operator{Client: w.open(), Key: testKey, By: name}
+				if _, err := o.SetSplit(ctx, "web", "parts", func(now *spec.RouteSplits) (spec.SplitChange, string, error) {
+					c := spec.SplitChange{File: parts, Weights: maps.Clone(parts)}
+					if was := now.For(parts); was != nil {
+						c.Weights = maps.Clone(was.Weights)
+					}
+					c.Weights[name] = 7
+					return c, "one part", nil
+				}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		both.Wait()
+		told("both parts", func(ch SplitsChange) bool {
+			for _, r := range ch.Changed {
+				if c := r.For(parts); r.Route == "parts" && c != nil && c.Weights["blue"] == 7 && c.Weights["green"] == 7 {
+					return true
+				}
+			}
+			return false
+		})
 		w.client.Put(ctx, splitsKey(testKey, "web", "default"), []byte("{"), 0)
-		if r, err := o.SetSplit(ctx, "web", "default", split(1, 2), "instead"); err != nil || len(r.Changes) != 1 {
+		told("one that cannot be read", func(ch SplitsChange) bool {
+			return len(ch.Changed)+len(ch.Undone) == 0 && len(ch.Broken) == 1 && ch.Broken[0].Route == "default" && ch.Broken[0].Err != nil
+		})
+		if r, err := set(o, split(1, 2), "instead"); err != nil || len(r.Changes) != 1 {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})

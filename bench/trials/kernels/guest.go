@@ -72,8 +72,8 @@ func (s *setup) run(kernel string, chosen []job) (*column, error) {
 		select {
 		case err = <-ended:
 			over = true
-		case <-signals: // the program itself ends by this, too
-			stop()
+		case <-signals:
+			return nil, errors.New("interrupted")
 		case <-look.C:
 		}
 		for _, j := range chosen {

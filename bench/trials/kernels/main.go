@@ -47,21 +47,22 @@ func main() {
 	flag.IntVar(&s.cpus, "cpus", 2, "processors of a guest")
 	flag.DurationVar(&s.limit, "limit", 30*time.Minute, "how long a job may take in a guest")
 	flag.Parse()
-	trial.Main("kernels", func() error {
-		var chosen []job
+	if *list {
 		for _, j := range jobs {
-			if trial.Named(*named, j.name) {
-				chosen = append(chosen, j)
-			}
+			fmt.Printf("%-36s %s\n", j.name, j.what)
 		}
-		if *list {
-			for _, j := range jobs {
-				fmt.Printf("%-28s %s\n", j.name, j.what)
-			}
-			return nil
+		return
+	}
+	var chosen []job
+	for _, j := range jobs {
+		if trial.Named(*named, j.name) {
+			chosen = append(chosen, j)
 		}
-		return s.all(strings.Split(*kernels, ","), chosen, *out)
-	})
+	}
+	if err := s.all(strings.Split(*kernels, ","), chosen, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "kernels:", err)
+		os.Exit(1)
+	}
 }
 
 // all builds what the jobs need, runs them under each kernel and prints the table.

@@ -22,11 +22,7 @@ func (s *simulation) damage(n int) bool {
 	if st := s.begun.byLoop; index < len(st) {
 		s.begun.flows -= st[index]
 	}
-	for k := range s.keeper.held {
-		if kindOf(k) == holdFlow && loopOf(k) == index {
-			s.begun.flows++
-		}
-	}
+	s.begun.spoiled = index + 1
 	for _, f := range s.flows {
 		f.lost = f.lost || f.kept && f.loop == index
 	}
@@ -34,6 +30,23 @@ func (s *simulation) damage(n int) bool {
 	s.spoil(s.keeper.held[key])
 	s.begin()
 	return true
+}
+
+// countUnread counts the flows that are held for a loop whose ledger cannot be read, or is held no more: a process that died while it
+// dropped them may or may not have told so.
+func (s *simulation) countUnread(held []hold.Held) {
+	readable := make(map[int]bool)
+	for _, x := range held {
+		if loop := loopOf(x.Key); kindOf(x.Key) == holdLedger && loop != s.begun.spoiled-1 {
+			readable[loop] = true
+		}
+	}
+	s.begun.unread = 0
+	for _, x := range held {
+		if kindOf(x.Key) == holdFlow && !readable[loopOf(x.Key)] {
+			s.begun.unread++
+		}
+	}
 }
 
 // spoil changes the first byte of a ledger.

@@ -285,6 +285,7 @@ func (s *simulation) begin() {
 
 func (s *simulation) start() {
 	keep := &hold.Keep{Holder: s.keeper, Held: s.keeper.give(), After: -1}
+	s.countUnread(keep.Held)
 	if s.after > 0 {
 		keep.After = simAfter
 	}
@@ -411,7 +412,9 @@ func (s *simulation) died() {
 		f.lost = f.lost || !f.kept
 	}
 	if s.core != nil {
+		spoiled := s.begun.spoiled
 		s.begun = s.leaves(false)
+		s.begun.spoiled = spoiled
 	} else { // what the one before has left is there, but for what this one has given up
 		s.begun.some = s.damaged
 	}

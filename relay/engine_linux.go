@@ -304,19 +304,15 @@ func (e *core) closeAtEnd(c net.Conn, cfg *PairConfig) {
 // events.
 func (e *Engine) Stats() stats.Engine {
 	e.check("Stats", true)
-	e = e.left()
-	s := stats.Engine{Loops: make([]stats.Loop, len(e.loops))}
-	counted := make([]loopCounters, len(e.loops))
-	var wg sync.WaitGroup
-	for i, l := range e.loops {
-		wg.Add(1)
-		if !l.Post(loop.Request{Do: func() { e.count(i, &counted[i]) }, WG: &wg}) {
-			<-l.Ended
-			counted[i] = *e.stats[i]
-			wg.Done()
+	counted := e.counted()
+	if l := e.left(); l != e { // what was counted before is not lost by that
+		for i, c := range l.counted() {
+			counted[i].resetGauges()
+			counted[i].add(&c)
 		}
+		e = l
 	}
-	wg.Wait()
+	s := stats.Engine{Loops: make([]stats.Loop, len(counted))}
 	for i := range counted {
 		s.Loops[i] = counted[i].stats()
 	}
@@ -332,6 +328,22 @@ func (e *Engine) Stats() stats.Engine {
 		s.PipesOpen, s.PipesLeased, s.PipesMax, s.PipesRefused = p.Open, p.Leased, p.Max, p.Refused
 	}
 	return s
+}
+
+// counted returns the counters of each loop.
+func (e *core) counted() []loopCounters {
+	counted := make([]loopCounters, len(e.loops))
+	var wg sync.WaitGroup
+	for i, l := range e.loops {
+		wg.Add(1)
+		if !l.Post(loop.Request{Do: func() { e.count(i, &counted[i]) }, WG: &wg}) {
+			<-l.Ended
+			counted[i] = *e.stats[i]
+			wg.Done()
+		}
+	}
+	wg.Wait()
+	return counted
 }
 
 // left returns the engine that goes on in this process: e itself, unless it has handed over and something lingers.

@@ -43,8 +43,12 @@ func (r *lingerRig) next() {
 	old.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	before := old.Stats().Total()
 	if err := old.HandOver(ctx); err != nil {
 		r.t.Fatal(err)
+	}
+	if after := old.Stats().Total(); after.BytesWritten < before.BytesWritten || after.Connects < before.Connects || after.Wakeups < before.Wakeups {
+		r.t.Errorf("counters decrease when an engine has handed over: %+v, then %+v", before, after) // somebody may still look at them
 	}
 	r.before = append(r.before, old)
 	r.t.Cleanup(func() {

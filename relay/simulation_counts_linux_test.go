@@ -104,8 +104,7 @@ func (s *simulation) checkPipes() {
 type begunWith struct {
 	flows   int
 	byLoop  []int // flows
-	spoiled int   // 1 more than the loop whose ledger cannot be read; 0: none
-	unread  int   // flows of it, and of ledgers that are held no more
+	unread  int   // flows of ledgers that cannot be read, or are held no more
 	some    bool  // some of those flows have got lost meanwhile
 	handed  bool
 	holding int
@@ -144,7 +143,7 @@ func (s *simulation) checkRestored(r *hold.Restored) {
 	if n := r.Flows + r.Ended + r.TotalLost(); n > left || n < left && !s.begun.some {
 		s.fail("%d flows were left, and %d have gone on, %d ended and %d got lost: %v", left, r.Flows, r.Ended, r.TotalLost(), r.Lost)
 	}
-	s.begun.spoiled, s.begun.unread = 0, 0
+	s.begun.unread = 0
 	if s.begun.handed && (r.Holding != s.begun.holding || r.Bytes != s.begun.bytes) {
 		s.fail("%d flows held %d bytes, and it is said to be %d and %d", s.begun.holding, s.begun.bytes, r.Holding, r.Bytes)
 	}

@@ -22,7 +22,6 @@ func (s *simulation) damage(n int) bool {
 	if st := s.begun.byLoop; index < len(st) {
 		s.begun.flows -= st[index]
 	}
-	s.begun.spoiled = index + 1
 	for _, f := range s.flows {
 		f.lost = f.lost || f.kept && f.loop == index
 	}
@@ -37,8 +36,8 @@ func (s *simulation) damage(n int) bool {
 func (s *simulation) countUnread(held []hold.Held) {
 	readable := make(map[int]bool)
 	for _, x := range held {
-		if loop := loopOf(x.Key); kindOf(x.Key) == holdLedger && loop != s.begun.spoiled-1 {
-			readable[loop] = true
+		if kindOf(x.Key) == holdLedger && !s.isSpoiled(x.Key) {
+			readable[loopOf(x.Key)] = true
 		}
 	}
 	s.begun.unread = 0
@@ -49,9 +48,28 @@ func (s *simulation) countUnread(held []hold.Held) {
 	}
 }
 
-// spoil changes the first byte of a ledger.
+// spoil makes a ledger unreadable.
 func (s *simulation) spoil(x hold.Held) {
-	p, fd := s.keeper.process, s.keeper.fd(x.Key)
+	s.onLedger(x.Key, func(mem []byte) {
+		mem[0] ^= 0xff
+		if s.spoiled == nil {
+			s.spoiled = make(map[*byte]bool)
+		}
+		s.spoiled[&mem[0]] = !s.spoiled[&mem[0]]
+	})
+}
+
+// isSpoiled reports whether a ledger that is held cannot be read.
+func (s *simulation) isSpoiled(key holdKey) (is bool) {
+	if len(s.spoiled) > 0 {
+		s.onLedger(key, func(mem []byte) { is = s.spoiled[&mem[0]] })
+	}
+	return is
+}
+
+// onLedger calls do with the memory of a ledger that is held.
+func (s *simulation) onLedger(key holdKey, do func(mem []byte)) {
+	p, fd := s.keeper.process, s.keeper.fd(key)
 	size, e := p.SealedSize(fd)
 	if e != 0 {
 		s.fail("the size of a ledger: %v", e)
@@ -62,10 +80,6 @@ func (s *simulation) spoil(x hold.Held) {
 		s.fail("map a ledger: %v", e)
 		return
 	}
-	mem[0] ^= 0xff
-	if s.spoiled == nil {
-		s.spoiled = make(map[*byte]bool)
-	}
-	s.spoiled[&mem[0]] = !s.spoiled[&mem[0]]
+	do(mem)
 	p.Unmap(mem)
 }

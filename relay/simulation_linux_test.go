@@ -412,9 +412,7 @@ func (s *simulation) died() {
 		f.lost = f.lost || !f.kept
 	}
 	if s.core != nil {
-		spoiled := s.begun.spoiled
 		s.begun = s.leaves(false)
-		s.begun.spoiled = spoiled
 	} else { // what the one before has left is there, but for what this one has given up
 		s.begun.some = s.damaged
 	}

@@ -20,7 +20,7 @@ type column struct {
 // result is what came of a job.
 type result struct {
 	code            string // of the process
-	passed, skipped int    // tests that are no part of another one
+	passed, skipped int    // top-level tests
 	failed          []string
 	features        []feature
 }

@@ -18,8 +18,9 @@ import (
 // forges them does not see what the server has answered.
 //
 // Later IDs of a connection come encrypted, and only the client shows them, some clients as soon as they have them, before they use the
-// first one: they are claimed. So is the first one if the server has just taken the one that the client has made up. Such an ID is believed from the address of its client alone, at other ports, as
-// a router gives them: nobody else's datagrams lead anywhere because of it.
+// first one: they are claimed. So is the first one if the server has just taken the one that the client has made up. Such an ID is
+// believed from the address of its client alone, at other ports, as a router gives them: nobody else's datagrams lead anywhere because
+// of it.
 
 // quicConn is what is known of a client's connection. It belongs to the flow's loop, but for what is atomic, and came.
 type quicConn struct {

@@ -341,3 +341,20 @@ func TestGoOn(t *testing.T) {
 	next.GoOn(first)
 	has(t, next, "203.0.113.1", "192.0.2.7")
 }
+
+// endless is a text that never ends and has no line.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
+// A file that grows as fast as it is read is refused, also within a line.
+func TestEndlessLine(t *testing.T) {
+	if err := eachLine(endless{}, func([]byte) error { return nil }); err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Error(err)
+	}
+}

@@ -92,7 +92,7 @@ func (s *Set) parse(text io.ReadSeeker) (r Report, err error) {
 
 // eachLine calls f with each line of a text, which is valid until f returns. Of a line that is far too long it is called with the beginning.
 func eachLine(text io.Reader, f func(line []byte) error) error {
-	in := bufio.NewReaderSize(text, 16*maxLine)
+	in := bufio.NewReaderSize(io.LimitReader(text, MaxBytes+1), 16*maxLine) // a file may grow while it is read
 	for total := 0; ; {
 		line, err := in.ReadSlice('\n')
 		total += len(line)

@@ -358,3 +358,18 @@ func TestEndlessLine(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// shrinking is a text that has fewer lines when it is read again.
+type shrinking struct{ *strings.Reader }
+
+func (s shrinking) Seek(int64, int) (int64, error) {
+	s.Reset("192.0.2.1\n")
+	return 0, nil
+}
+
+// Half a file is no list: whoever writes it has not finished.
+func TestShrinkingFile(t *testing.T) {
+	if set, _, err := parseAll(shrinking{strings.NewReader("192.0.2.1\n192.0.2.2\n")}); err == nil || !strings.Contains(err.Error(), "changed") {
+		t.Error(set.Len(), err)
+	}
+}

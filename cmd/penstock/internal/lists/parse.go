@@ -84,6 +84,9 @@ func (s *Set) parse(text io.ReadSeeker) (r Report, err error) {
 		s.add(Entry{p, number})
 		return nil
 	})
+	if err == nil && int(number) != v4+v6 {
+		err = errors.New("it has changed while it was read")
+	}
 	if err == nil && r.Bad*badShare > r.Bad+r.Entries {
 		err = fmt.Errorf("%d of %d lines are not networks: %s", r.Bad, r.Bad+r.Entries, strings.Join(r.Named, "; "))
 	}

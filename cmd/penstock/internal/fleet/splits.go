@@ -99,11 +99,10 @@ func (o *Operator) SetSplit(ctx context.Context, listener, route string, choose 
 
 // A SplitsChange is what has changed of the weights of a fleet.
 type SplitsChange struct {
-	All      bool // Changed is all that there is
-	Changed  []spec.RouteSplits
-	Undone   []spec.RouteSplits // without changes
-	Broken   []BrokenSplits     // change nothing
-	Revision int64
+	All     bool // Changed is all that there is
+	Changed []spec.RouteSplits
+	Undone  []spec.RouteSplits // without changes
+	Broken  []BrokenSplits     // change nothing
 }
 
 // BrokenSplits is a key whose value cannot be read.
@@ -116,7 +115,7 @@ type BrokenSplits struct {
 func FollowSplits(ctx context.Context, c *etcd.Client, key string, tell func(SplitsChange)) {
 	prefix := splitsPrefix(key)
 	c.Follow(ctx, prefix, func(ch etcd.Change) {
-		told := SplitsChange{All: ch.All, Revision: ch.Revision}
+		told := SplitsChange{All: ch.All}
 		for _, kv := range ch.KVs {
 			listener, route, ok := routeOfSplits(kv.Key, prefix)
 			list, err := ParseSplits(kv.Value)

@@ -94,23 +94,29 @@ func (c *SplitCmd) Run(stdout, stderr *os.File) int {
 }
 
 // only returns those listeners and routes that are split, and that the command is about.
-func (c *SplitCmd) only(all api.Listeners) (l api.Listeners, err error) {
-	l.Listeners = []api.Listener{}
-	for _, x := range all.Listeners {
-		var routes []api.Route
-		for _, r := range x.Routes {
-			if len(r.Parts) > 0 && (c.Route.listener == "" || c.Route == routeArg{x.Name, r.Name}) {
-				routes = append(routes, r)
-			}
-		}
-		if x.Routes = routes; len(routes) > 0 {
-			l.Listeners = append(l.Listeners, x)
-		}
-	}
+func (c *SplitCmd) only(all api.Listeners) (api.Listeners, error) {
+	l := api.Listeners{Listeners: splitRoutes(all.Listeners, c.Route)}
 	if len(l.Listeners) == 0 && c.Route.listener != "" {
 		return l, api.NotFound("route with parts", c.Route.listener+"/"+c.Route.route, "those that penstock split shows")
 	}
 	return l, nil
+}
+
+// splitRoutes returns the listeners with those of their routes that have parts; of one route, if only is not empty.
+func splitRoutes(all []api.Listener, only routeArg) []api.Listener {
+	list := []api.Listener{}
+	for _, x := range all {
+		var routes []api.Route
+		for _, r := range x.Routes {
+			if len(r.Parts) > 0 && (only.listener == "" || only == routeArg{x.Name, r.Name}) {
+				routes = append(routes, r)
+			}
+		}
+		if x.Routes = routes; len(routes) > 0 {
+			list = append(list, x)
+		}
+	}
+	return list
 }
 
 func printSplits(o out, l api.Listeners) {
@@ -118,10 +124,15 @@ func printSplits(o out, l api.Listeners) {
 		fmt.Fprintln(o, "No route has several parts.")
 		return
 	}
+	splitTable(l.Listeners).print(o)
+}
+
+// splitTable returns a table of the parts of all routes.
+func splitTable(list []api.Listener) *table {
 	t := newTable("~ROUTE", "~PART", ">SHARE", ">WEIGHT", ">FILE", "?~FLEET", ">FLOWS", ">TOTAL", ">REFUSED")
-	for i := range l.Listeners {
-		for j := range l.Listeners[i].Routes {
-			r := &l.Listeners[i].Routes[j]
+	for i := range list {
+		for j := range list[i].Routes {
+			r := &list[i].Routes[j]
 			for k := range r.Parts {
 				p := &r.Parts[k]
 				file, all := "", ""
@@ -131,9 +142,9 @@ func printSplits(o out, l api.Listeners) {
 				if r.FleetWeights {
 					all = "yes"
 				}
-				t.add(l.Listeners[i].Name+"/"+r.Name, p.Name, r.Share(k), strconv.Itoa(p.Weight), dash(file), all, count(p.Flows), count(p.Begun), count(p.Refused))
+				t.add(list[i].Name+"/"+r.Name, p.Name, r.Share(k), strconv.Itoa(p.Weight), dash(file), all, count(p.Flows), count(p.Begun), count(p.Refused))
 			}
 		}
 	}
-	t.print(o)
+	return t
 }

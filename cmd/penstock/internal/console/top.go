@@ -56,8 +56,10 @@ type snapshot struct {
 	Status api.Status  `json:"status"`
 	Rates  rates       `json:"rates"` // per second
 	Groups []api.Group `json:"groups"`
-	Flows  api.Flows   `json:"flows"` // fastest first
-	Events []api.Event `json:"events"`
+	// Splits are the listeners with those of their routes that split their clients among groups.
+	Splits []api.Listener `json:"splits"`
+	Flows  api.Flows      `json:"flows"` // fastest first
+	Events []api.Event    `json:"events"`
 }
 
 // snapshot takes two samples a second apart, and measures flows in between.
@@ -79,6 +81,11 @@ func (c *TopCmd) snapshot(ctx context.Context, client *api.Client) (s snapshot, 
 		return s, err
 	}
 	s.Groups = groups.Groups
+	listeners, err := client.Listeners(ctx)
+	if err != nil {
+		return s, err
+	}
+	s.Splits = splitRoutes(listeners.Listeners, routeArg{})
 	s.Rates, _ = ratesOf(&before.Sample, &s.Status.Sample)
 	events, err := client.Events(ctx, s.Status.LastEvent-min(s.Status.LastEvent, 10))
 	s.Events = events.Events
@@ -91,7 +98,7 @@ func printSnapshot(o out, s snapshot) {
 		[2]string{"now", fmt.Sprintf("%s up, %s down; %s new flows/s, %s refused/s, %s failed/s", rate(r.Totals.Up), rate(r.Totals.Down),
 			perSecond(r.Totals.Begun), perSecond(r.Totals.Refused), perSecond(r.Totals.Failed))},
 		[2]string{"busy", busyText(r.Busy)})...)
-	for _, t := range []*table{listenerTable(&s.Status.Sample, r), groupTable(&s.Status.Sample, r), pathTable(s.Status.Paths), flowTable(s.Flows.Flows, true), eventTable(s.Events)} {
+	for _, t := range []*table{listenerTable(&s.Status.Sample, r), groupTable(&s.Status.Sample, r), splitTable(s.Splits), pathTable(s.Status.Paths), flowTable(s.Flows.Flows, true), eventTable(s.Events)} {
 		if len(t.rows) > 0 {
 			fmt.Fprintln(o)
 			t.print(o)

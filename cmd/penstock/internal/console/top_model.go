@@ -22,6 +22,11 @@ type (
 		api.Groups
 		err error
 	}
+	listenersMsg struct {
+		api.Listeners
+		hash string // of the configuration when they were requested
+		err  error
+	}
 	flowsMsg struct {
 		api.Flows
 		err error
@@ -90,10 +95,12 @@ type model struct {
 	open         history
 	begun        history
 	groups       []api.Group
-	looks        []answersLook // oldest first
+	looks        []answersLook  // oldest first
+	splits       []api.Listener // with those of their routes that have parts; nil: not known yet
+	splitsHash   string         // of the configuration that has these routes
 	flows        api.Flows
 	events       []api.Event // oldest first
-	pending      struct{ groups, flows, events, detail bool }
+	pending      struct{ groups, listeners, flows, events, detail bool }
 
 	pane          int
 	cursor        [panes]int
@@ -159,6 +166,11 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		if !m.failed(msg.err) {
 			m.groups = msg.Groups.Groups
 			m.lookAtAnswers(m.status.Time)
+		}
+	case listenersMsg:
+		m.pending.listeners = false
+		if !m.failed(msg.err) {
+			m.splits, m.splitsHash = splitRoutes(msg.Listeners.Listeners, routeArg{}), msg.hash
 		}
 	case flowsMsg:
 		m.pending.flows = false
@@ -253,6 +265,13 @@ func (m *model) refresh() tea.Cmd {
 		want(&m.pending.groups, func() tea.Msg {
 			g, err := call(m.ctx, m.client.Groups)
 			return groupsMsg{g, err}
+		})
+	}
+	// Most configurations have no route with parts; then one request for each configuration is enough.
+	if hash := m.status.Hash; (m.pane == overview || m.pane == listenerPane) && (m.splits == nil || len(m.splits) > 0 || hash != m.splitsHash) {
+		want(&m.pending.listeners, func() tea.Msg {
+			l, err := call(m.ctx, m.client.Listeners)
+			return listenersMsg{l, hash, err}
 		})
 	}
 	seen := uint64(0)

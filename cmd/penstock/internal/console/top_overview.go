@@ -33,6 +33,7 @@ func (m *model) overview(room int) []line {
 	}{
 		{listenerTable(&m.status.Sample, &m.rates), nil, listenerPane},
 		{groupTable(&m.status.Sample, &m.rates), nil, memberPane},
+		{splitTable(m.splits), nil, listenerPane},
 		{flowTable(m.flows.Flows, m.sort == "rate"), flowStyle, flowPane},
 		{pathTable(m.status.Paths), nil, listenerPane},
 		{eventTable(m.events), eventStyle, eventPane},
@@ -54,13 +55,18 @@ func (m *model) overview(room int) []line {
 		if share[i] == 0 {
 			continue
 		}
-		lines := tableLines(s.rows[:share[i]], s.style)
-		if left := len(s.rows) - share[i]; left > 0 {
-			lines[0] = append(lines[0], piece{fmt.Sprintf("  +%s more: key %d", count(int64(left)), s.pane+1), faint})
-		}
-		body = append(body, lines...)
+		body = append(body, s.first(share[i], fmt.Sprintf("key %d", s.pane+1))...)
 	}
 	return body
+}
+
+// first returns n lines of a section, which say where the others are.
+func (s *section) first(n int, where string) []line {
+	lines := tableLines(s.rows[:n], s.style)
+	if left := len(s.rows) - n; left > 0 {
+		lines[0] = append(lines[0], piece{fmt.Sprintf("  +%s more: %s", count(int64(left)), where), faint})
+	}
+	return lines
 }
 
 // shareRows returns the number of lines of each section: the head and one row as long as

@@ -176,6 +176,75 @@ func TestScreens(t *testing.T) {
 	golden(t, "top-disconnected.golden", v.tell(disconnectedMsg{errors.New("broken")}).shown())
 }
 
+// splitDaemon has a route with parts, whose weights the fleet has.
+func splitDaemon() *daemon {
+	d := newDaemon()
+	d.parts = []api.Part{{Name: "blue", Weight: 90, FileWeight: 95, Numbers: api.Numbers{Flows: 812, Begun: 90_210, Refused: 3}},
+		{Name: "green", Weight: 10, FileWeight: 5, Numbers: api.Numbers{Flows: 91, Begun: 5_012}}, {Name: "refuse", Refuse: true, Weight: 0, FileWeight: 0, Numbers: api.Numbers{Begun: 17, Refused: 17}}}
+	return d
+}
+
+// The parts of routes are in the overview, below the listeners, and in what is printed once.
+func TestTopShowsParts(t *testing.T) {
+	d := splitDaemon()
+	listeners := listenersMsg{Listeners: api.Listeners{Listeners: d.Listeners()}, hash: d.status.Hash}
+	golden(t, "top-split.golden", newView(t, 80, 24).busy(d).tell(listeners).press("4").shown())
+	golden(t, "top-split-wide.golden", newView(t, 120, 40).busy(d).tell(listeners).shown())
+	r := newRig(t, d)
+	contains(t, r.good("top", "--once"), "https/default  blue      90%      90    95           812  90,210        3")
+	contains(t, r.good("top", "--once", "--json"), `"splits":`, `"file_weight":`)
+}
+
+// Listeners are requested once for each configuration, and with each sample only while a route has parts.
+func TestTopRequestsListeners(t *testing.T) {
+	d := splitDaemon()
+	r := newRig(t, d)
+	client, err := api.NewClient(r.admin, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	v := newView(t, 80, 24).tell(startMsg{d.status})
+	v.client, v.pending.listeners = client, false
+	asked := func() (n int) {
+		t.Helper()
+		s := v.status.Sample
+		s.Uptime++
+		_, cmd := v.Update(sampleMsg{s})
+		var run func(tea.Msg)
+		run = func(msg tea.Msg) {
+			switch msg := msg.(type) {
+			case tea.BatchMsg:
+				for _, cmd := range msg {
+					run(cmd())
+				}
+			case listenersMsg:
+				n++
+				v.tell(msg)
+			case flowsMsg:
+				v.tell(msg)
+			}
+		}
+		run(cmd())
+		return n
+	}
+	v.pending.flows, v.pending.events = false, true
+	if n := asked() + asked(); n != 2 || len(v.splits) != 1 {
+		t.Errorf("with parts: %d requests for 2 samples, %d listeners have parts", n, len(v.splits))
+	}
+	d.parts = nil
+	if n := asked(); n != 1 || len(v.splits) != 0 {
+		t.Errorf("after the last part has gone: %d requests, %d listeners have parts", n, len(v.splits))
+	}
+	if n := asked() + asked(); n != 0 {
+		t.Errorf("without parts: %d requests for 2 samples", n)
+	}
+	v.status.Hash = "another"
+	if n := asked() + asked(); n != 1 {
+		t.Errorf("of another configuration: %d requests for 2 samples", n)
+	}
+}
+
 // The cursor stays with its flow while the order changes, and what is killed is
 // what was shown when the key was pressed.
 func TestKillChoosesWhatIsShown(t *testing.T) {

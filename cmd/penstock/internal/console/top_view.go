@@ -190,19 +190,34 @@ func (m *model) body(room int) []line {
 	case memberPane:
 		return m.list(room, m.memberTable(), "no members", memberStyle)
 	case listenerPane:
-		table := listenerTable(&m.status.Sample, &m.rates)
-		paths := m.lines(pathTable(m.status.Paths))
-		below := min(len(paths)+1, room/2)
-		body := m.list(room-below, table, "no listeners", nil)
-		if below > 1 {
-			body = append(body, nil)
-			body = append(body, tableLines(paths[:below-1], nil)...)
-		}
-		return body
+		return m.listeners(room)
 	case eventPane:
 		return m.list(room, eventTable(m.events), "no events yet", eventStyle)
 	}
 	return m.overview(room)
+}
+
+// listeners returns the listeners, and below them as much as fits of the parts of routes, and of the data paths.
+func (m *model) listeners(room int) []line {
+	var sections []section
+	var where []string
+	below := 0
+	add := func(t *table, command string) {
+		if len(t.rows) > 0 {
+			sections, where = append(sections, section{rows: m.lines(t)}), append(where, command)
+			below += 2 + len(t.rows)
+		}
+	}
+	add(splitTable(m.splits), "penstock split")
+	add(pathTable(m.status.Paths), "penstock status")
+	below = min(below, room/2)
+	body := m.list(room-below, listenerTable(&m.status.Sample, &m.rates), "no listeners", nil)
+	for i, n := range shareRows(sections, below-len(sections)) {
+		if n > 0 {
+			body = append(append(body, nil), sections[i].first(n, where[i])...)
+		}
+	}
+	return body
 }
 
 func helpLines() []line {

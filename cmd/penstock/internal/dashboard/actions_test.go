@@ -20,7 +20,7 @@ func TestActions(t *testing.T) {
 		name string
 		do   func(*testing.T, context.Context)
 	}{
-		{"member", namesEffects}, {"members at run time", addsMembers}, {"filtered flows", endsFlows}, {"reload", reloads}, {"drain", drains}, {"audit", tellsWho},
+		{"member", namesEffects}, {"members at run time", addsMembers}, {"filtered flows", endsFlows}, {"reload", reloads}, {"weights", changesWeights}, {"drain", drains}, {"audit", tellsWho},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

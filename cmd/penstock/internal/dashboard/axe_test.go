@@ -96,7 +96,7 @@ func TestAccessibility(t *testing.T) {
 	ofThePage(t)
 	script := axeScript(t)
 	in := browser(t)
-	for name, h := range map[string]*house{"busy": busyHouse(), "failing": failingHouse(), "empty": emptyHouse(), "crowded": crowdedHouse()} {
+	for name, h := range map[string]*house{"busy": busyHouse(), "failing": failingHouse(), "empty": emptyHouse(), "split": splitHouse(), "crowded": crowdedHouse()} {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, h)
 			b := open(t, in, s.origin())
@@ -137,6 +137,12 @@ func TestAccessibility(t *testing.T) {
 					}
 					b.do(chromedp.EmulateViewport(width, 800))
 					check(fmt.Sprint(look, " ", width))
+					if name == "split" {
+						b.click("#split-list article:nth-child(2) header button")
+						b.weigh("refuse", "90")
+						inside(fmt.Sprint("weights ", look, " ", width), question)
+						b.click(question + " .icon")
+					}
 					if name != "busy" {
 						continue
 					}

@@ -262,8 +262,9 @@ func changesMembers(t *testing.T, in context.Context) {
 }
 
 func readsOnly(t *testing.T, in context.Context) {
-	s := serve(t, busyHouse())
+	s := serve(t, splitHouse())
 	b := show(t, in, s, readOnly)
+	b.soon("parts are there", "document.querySelector('#split-list tbody tr')")
 	b.soon("members are there", "document.querySelector('#group-list tbody tr')")
 	b.click(rows + " .id")
 	b.soon("the detail is open", "document.querySelector('dialog.detail')?.open")

@@ -30,7 +30,7 @@ func TestPictures(t *testing.T) {
 	}
 	// A browser each: the tabs of one share the token.
 	in := map[string]context.Context{"light": browser(t), "dark": browser(t)}
-	for name, h := range map[string]*house{"empty": emptyHouse(), "busy": busyHouse(), "failing": failingHouse()} {
+	for name, h := range map[string]*house{"empty": emptyHouse(), "busy": busyHouse(), "failing": failingHouse(), "split": splitHouse()} {
 		s := serve(t, h)
 		for i, message := range []string{"is up: the check succeeds", "weight 10 became 5", "4 connects in a row failed"} {
 			if name != "empty" {
@@ -66,6 +66,12 @@ func TestPictures(t *testing.T) {
 				}
 				eval[chromedp.Void](b, "document.activeElement.blur(), scrollTo(0, 0)")
 				b.take(fmt.Sprintf("%s-%s-%d", name, look, width))
+				if name == "split" && look == "light" {
+					b.click("#split-list article:nth-child(2) button.full")
+					b.fill(question+" [name=green]", "0")
+					b.take(fmt.Sprintf("weights-%s-%d", look, width))
+					b.click("dialog.confirm[open] .icon")
+				}
 				if name != "busy" {
 					continue
 				}

@@ -126,7 +126,12 @@ func (h *house) Listeners() []api.Listener {
 		list[i].Routes = slices.Clone(list[i].Routes)
 		h.move(&list[i].Numbers)
 		for j := range list[i].Routes {
-			h.move(&list[i].Routes[j].Numbers)
+			r := &list[i].Routes[j]
+			h.move(&r.Numbers)
+			r.Parts = slices.Clone(r.Parts)
+			for k := range r.Parts {
+				h.move(&r.Parts[k].Numbers)
+			}
 		}
 	}
 	return list
@@ -139,6 +144,7 @@ func (h *house) move(n *api.Numbers) {
 	}
 	at := flowing(time.Since(h.began).Seconds())
 	share := float64(n.BytesDown) / float64(flowing(0).BytesDown)
+	n.Begun = int64(share * float64(at.Begun))
 	n.BytesUp, n.BytesDown = int64(share*float64(at.BytesUp)), int64(share*float64(at.BytesDown))
 }
 
@@ -239,14 +245,50 @@ func someLists() []api.List {
 	}
 }
 
-func (h *house) SetSplit(context.Context, string, string, api.SplitChange) (api.Route, error) {
-	return api.Route{}, api.NotFound("route", "", "")
+func (h *house) SetSplit(_ context.Context, listener, route string, change api.SplitChange) (api.Route, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, l := range h.listeners {
+		for i := range l.Routes {
+			r := &l.Routes[i]
+			if l.Name != listener || r.Name != route {
+				continue
+			}
+			r.Parts = slices.Clone(r.Parts)
+			for j := range r.Parts {
+				p := &r.Parts[j]
+				if w, ok := change.Weights[p.Name]; ok {
+					p.Weight = w
+				}
+				if change.State == "file" {
+					p.Weight = p.FileWeight
+				}
+			}
+			h.changes = append(h.changes, fmt.Sprintf("%s/%s %s%v", listener, route, change.State, map[string]int(change.Weights)))
+			return *r, nil
+		}
+	}
+	return api.Route{}, api.NotFound("route", route, "those of the house")
 }
 
 func (h *house) MemberChanges() api.MemberChanges {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return api.MemberChanges{Changes: slices.Clone(h.differences), YAML: "groups:\n  api: {}\n"}
+	c := api.MemberChanges{Changes: append([]api.MemberDifference{}, h.differences...), Splits: []api.SplitDifference{}, YAML: "groups:\n  api: {}\n"}
+	for _, l := range h.listeners {
+		for _, r := range l.Routes {
+			d := api.SplitDifference{Listener: l.Name, Route: r.Name, Fleet: r.FleetWeights}
+			for _, p := range r.Parts {
+				if p.Weight != p.FileWeight {
+					d.Parts = append(d.Parts, api.PartDifference{Name: p.Name, File: p.FileWeight, Running: p.Weight})
+				}
+			}
+			if d.Parts != nil {
+				c.Splits = append(c.Splits, d)
+			}
+		}
+	}
+	return c
 }
 
 func (h *house) SetMember(_ context.Context, group, member string, change api.MemberChange) (changed api.Members, err error) {
@@ -408,6 +450,31 @@ func busyHouse() *house {
 	}
 	for i := range 130 {
 		h.flows = append(h.flows, flow(uint64(1+i)))
+	}
+	return h
+}
+
+// splitHouse has a route whose clients are split among groups, with weights that the fleet has, and one with the weights of the file.
+func splitHouse() *house {
+	h := busyHouse()
+	share := func(of int64) api.Numbers {
+		return api.Numbers{Flows: 9 * of, Begun: 1840 * of, Refused: of / 30, Failed: of / 40, BytesUp: 9e9 * of, BytesDown: 7e10 * of}
+	}
+	h.listeners = append(h.listeners, api.Listener{Name: "shop", Address: "tcp://[::]:8443", Kind: "stream", State: "open", Numbers: share(100), Routes: []api.Route{
+		{Name: "partners", From: []string{"203.0.113.0/24"}, Numbers: share(10), Parts: []api.Part{
+			{Name: "blue", Weight: 1, FileWeight: 1, Numbers: share(7)}, {Name: "green", Weight: 1, FileWeight: 1, Numbers: share(3)}}},
+		{Name: "default", Default: true, FleetWeights: true, Numbers: share(90), Parts: []api.Part{
+			{Name: "blue", Weight: 90, FileWeight: 95, Numbers: share(80)}, {Name: "green", Weight: 10, FileWeight: 5, Numbers: share(10)},
+			{Name: "refuse", Refuse: true, FileWeight: 0, Numbers: api.Numbers{Begun: 17, Refused: 17}}}}}})
+	for i, name := range []string{"blue", "green"} {
+		g := api.Group{Name: name, Balance: "least-flows", Numbers: share([]int64{87, 13}[i])}
+		for j := range 2 {
+			m := h.groups[1].Members[0]
+			m.Name = fmt.Sprintf("%s-%d", name, j+1)
+			m.Address = fmt.Sprintf("tcp://10.20.%d.%d:8443", i+2, j+1)
+			g.Members = append(g.Members, m)
+		}
+		h.groups = append(h.groups, g)
 	}
 	return h
 }

@@ -1,7 +1,6 @@
 // Lines over the last five minutes. The daemon keeps no history: it is what this
-// page has seen.
+// page has seen. uPlot is a script of its own in index.html, as its authors make it small.
 
-import uPlot from './uplot/uPlot.esm.js';
 import {el, keyed, text} from './dom.js';
 import {minute, second} from './format.js';
 
@@ -53,7 +52,7 @@ export class Chart {
     const font = '11px ' + getComputedStyle(document.body).fontFamily;
     const axis = {stroke: colour('var(--quiet)'), font, grid: {stroke: colour('var(--line)'), width: 1}, ticks: {show: false}};
     const ceiling = (u, lo, hi) => [0, Math.max((hi || 0) * 1.15, this.least)];
-    this.plot = new uPlot({
+    this.plot = new window.uPlot({
       ...this.size(),
       padding: [8, 14, 0, 0],
       legend: {show: false},

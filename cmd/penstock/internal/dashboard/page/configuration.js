@@ -1,7 +1,7 @@
 // The running configuration, what a reload would change, and the end of the daemon.
 
 import {ask, get} from './api.js';
-import {confirm, flowsText, tell, undoMember} from './dialogs.js';
+import {confirm, flowsText, tell, undoMember, undoWeights} from './dialogs.js';
 import {el, keyed, say, text} from './dom.js';
 import {count, moment} from './format.js';
 import {follow, reload as reloadLists} from './topology.js';
@@ -17,7 +17,7 @@ export function start() {
   at('reload-now').addEventListener('click', () => look(true));
   at('look-again').addEventListener('click', () => look(false));
   at('drain-now').addEventListener('click', drain);
-  follow((now, part) => part === 'groups' && members(now.groups));
+  follow(differences);
 }
 
 export function sample(s) {
@@ -111,17 +111,27 @@ function drain() {
   });
 }
 
-let changed = false; // members differ from the file
+let changed = false; // members or weights differ from the file
 
-// members shows how those that run differ from the file, after changes at run time.
-async function members(groups) {
-  const any = groups.some((g) => g.changed);
+let asked = 0; // questions how they differ
+
+// differences shows how members and weights that run differ from the file, after changes at run time.
+async function differences({groups, listeners}) {
+  if (!groups || !listeners) return;
+  const any = groups.some((g) => g.changed) || listeners.some((l) => l.routes.some((r) => r.parts?.some((p) => p.weight !== p.file_weight)));
   if (!any && !changed) return;
   changed = any;
-  const answer = any ? await get('/v1/changes') : {changes: [], yaml: ''};
+  const mine = ++asked;
+  const answer = any ? await get('/v1/changes').catch(() => null) : {changes: [], splits: [], yaml: ''};
+  if (!answer || mine !== asked) return; // the next listing asks again
   const was = (f) => (f.file && f.running ? `${f.name} ${f.running} instead of ${f.file}` : f.running ? `${f.name} ${f.running}` : '');
-  keyed(at('member-changes'), answer.changes, (d) => JSON.stringify(d), (d) => el('li', {}, `${d.group} / ${d.member} ${d.what}` + (d.fields.some(was) ? ': ' + d.fields.map(was).filter(Boolean).join(', ') : '') + ' ',
-    el('button.link.full', {type: 'button', 'aria-label': `Undo: ${d.group} / ${d.member}`, onclick: () => undoMember(d, reloadLists)}, 'Undo…')), () => {});
+  const lines = [
+    ...answer.changes.map((d) => ({d, undo: undoMember, name: `${d.group} / ${d.member}`, more: `${d.what}` + (d.fields.some(was) ? ': ' + d.fields.map(was).filter(Boolean).join(', ') : '')})),
+    ...answer.splits.map((d) => ({d, undo: undoWeights, name: `${d.listener} / ${d.route}`, more: 'weights: ' + d.parts.map((p) => `${p.name} ${p.running} instead of ${p.file}`).join(', ') + (d.fleet ? ', in the whole fleet' : '')})),
+  ];
+  keyed(at('member-changes'), lines, (x) => JSON.stringify([x.name, x.d]), (x) => el('li', {}, `${x.name} ${x.more} `,
+    el('button.link.full', {type: 'button', 'aria-label': `Undo: ${x.name}`, onclick: () => x.undo(x.d, reloadLists)}, 'Undo…')), () => {});
+  text(at('differs'), `${[answer.changes.length && 'Members', answer.splits.length && 'weights'].filter(Boolean).join(' and ').replace(/^w/, 'W')} differ from the file:`);
   text(at('member-yaml'), answer.yaml);
   at('members-differ').hidden = !any;
 }

@@ -4,6 +4,7 @@
 import {ask, get} from './api.js';
 import {el, say, text} from './dom.js';
 import {count} from './format.js';
+import {percentOf, share, shares, weightsOf} from './topology.js';
 
 const many = 100; // flows: who ends so many types how many
 
@@ -188,6 +189,59 @@ export function addMember(group, done) {
     if (form.has('backup')) m.backup = true;
     const added = await ask('POST', `/v1/groups/${encodeURIComponent(group.name)}/members`, m);
     tell(added.new_worker ? `Another worker takes over, which adds ${m.name || m.address} to ${group.name}.` : `${m.name || m.address} was added to ${group.name}.`);
+    done();
+  });
+}
+
+// changeWeights asks how a route shall split its new flows; groups are those that there are, by name.
+export function changeWeights(route, groups, done) {
+  const where = `${route.listener} / ${route.name}`;
+  const differs = route.parts.some((p) => p.weight !== p.file_weight);
+  const inputs = route.parts.map((p) => el('input', {type: 'number', name: p.name, min: 0, max: 1000000, step: 1, value: p.weight, required: true}));
+  const words = route.parts.map(() => el('span.quiet'));
+  const now = (form) => Object.fromEntries(route.parts.map((p) => [p.name, Number(form.get(p.name))]));
+  // refused are the parts that get more clients than before, and refuse them.
+  const refused = (weights) => {
+    const before = weightsOf(route);
+    const of = (all, p) => share(all[p.name], Object.values(all));
+    return route.parts.filter((p) => of(weights, p) > of(before, p) && (p.refuse || (groups.get(p.name) && !groups.get(p.name).destination && !groups.get(p.name).members.some((m) => m.available))));
+  };
+  const reset = el('button', {type: 'button', hidden: !differs, onclick: () => {
+    route.parts.forEach((p, i) => { inputs[i].value = p.file_weight; });
+    inputs[0].dispatchEvent(new Event('input', {bubbles: true}));
+  }}, 'As the file says');
+  confirm('Weights of ' + where, [
+    el('p.quiet', {}, 'For new flows, at once: open ones stay where they are. In a fleet, the other relays with these parts follow within a second. It lasts over reloads, upgrades and crashes, until the file changes these weights.'),
+    el('div.weights', {}, ...route.parts.flatMap((p, i) => [el('label', {}, el('span', {}, p.name), inputs[i]), words[i]])), reset,
+  ], (form) => {
+    const weights = now(form);
+    const all = Object.values(weights);
+    const empty = all.every((w) => !w);
+    route.parts.forEach((p, i) => text(words[i], (empty ? '' : percentOf(share(weights[p.name], all))) + (p.weight === weights[p.name] ? '' : `, was ${count(p.weight)}`)));
+    const lost = empty ? [] : refused(weights);
+    return {
+      yes: 'Set the weights', off: empty || route.parts.every((p) => p.weight === weights[p.name]), danger: lost.length > 0, type: lost.length ? lost[0].name : '',
+      effect: empty ? 'One part needs a weight of at least 1.' : lost.map((p) => (p.refuse ? `Refuses ${percentOf(share(weights[p.name], all))} of all new clients.` : `No member of ${p.name} is available: its new flows will be refused.`)).join(' '),
+    };
+  }, async (form) => {
+    const weights = now(form);
+    const file = differs && route.parts.every((p) => p.file_weight === weights[p.name]);
+    for (const p of route.parts) if (p.weight === weights[p.name]) delete weights[p.name];
+    const is = await setWeights(route.listener, route.name, file ? {state: 'file'} : {weights});
+    tell(`${where}: ${shares(weightsOf(is))}` + (is.error ? `. ${is.error}` : is.fleet_weights ? ', in the whole fleet.' : '.'));
+    done();
+  });
+}
+
+const setWeights = (listener, route, change) => ask('PATCH', `/v1/listeners/${encodeURIComponent(listener)}/routes/${encodeURIComponent(route)}`, change);
+
+// undoWeights asks, and has the weights of a route as the file says.
+export function undoWeights(d, done) {
+  confirm(`Have the weights of ${d.listener} / ${d.route} as the file says?`, [
+    el('p', {}, d.parts.map((p) => `${p.name}: ${count(p.file)} instead of ${count(p.running)}`).join(', ') + (d.fleet ? ', in the whole fleet' : '') + '.'),
+  ], () => ({yes: 'As the file says'}), async () => {
+    const is = await setWeights(d.listener, d.route, {state: 'file'});
+    tell(is.error || `${d.listener} / ${d.route} is as the file says.`);
     done();
   });
 }

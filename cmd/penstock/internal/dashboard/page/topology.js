@@ -78,11 +78,23 @@ function part(name, visit) {
 // groupsOf are the groups to which a route leads, each with its part if there are several.
 export const groupsOf = (r) => (r.parts ? r.parts.filter((p) => !p.refuse).map((p) => ({group: p.name, part: p})) : [{group: r.group}]);
 
+// share is the part of a route's clients that a weight asks for, among all weights.
+export const share = (weight, all) => weight / (all.reduce((sum, w) => sum + w, 0) || 1);
+
+// shares are those of weights by name, in words.
+export function shares(weights) {
+  const all = Object.values(weights);
+  return Object.entries(weights).map(([name, w]) => `${name} ${percentOf(share(w, all))}`).join(', ');
+}
+
+// percentOf is a share in words, as exact as weights are.
+export const percentOf = (share) => `${Math.round(1e6 * share) / 1e4} %`;
+
+export const weightsOf = (r) => Object.fromEntries(r.parts.map((p) => [p.name, p.weight]));
+
 // destination is where a route leads, in words: a group, or the shares of its parts.
 export function destination(r) {
-  if (!r.parts) return r.group;
-  const all = r.parts.reduce((sum, p) => sum + p.weight, 0);
-  return r.parts.map((p) => `${p.name} ${Math.round((1e6 * p.weight) / all) / 1e4} %`).join(', ');
+  return r.parts ? shares(weightsOf(r)) : r.group;
 }
 
 // A member has a problem if it should take flows and does not. One that an operator has

@@ -83,7 +83,18 @@ func (p *datagramPort) connected(f *datagramFlow) (fd int, err error) {
 		}
 		kernel.Close(fd)
 	}
+	p.joins()
 	return p.connectFrom(p.family, local, scope, client, zone)
+}
+
+// joins is called before a flow gets an own socket that is in the group of the port's after all: the host has no IPv6, or had no descriptor
+// for the other socket. As long as there may be such a socket, and those of other listeners beside it, the kernel may give what their
+// clients send to any loop.
+func (p *datagramPort) joins() {
+	if !p.joined {
+		p.joined = true
+		p.address.astray.Add(1)
+	}
 }
 
 // connectFrom makes a socket with the options of the port's, which is bound to a local address and connected to a client.

@@ -115,7 +115,7 @@ type datagramShare struct {
 // portAddress is what the ports of an address have in common: those of a listener, and of others that were removed before and
 // whose flows go on.
 type portAddress struct {
-	astray    atomic.Int64      // flows of clients whose datagrams may reach another loop, and how often their number is not known yet
+	astray    atomic.Int64      // flows of clients whose datagrams may reach another loop, how often their number is not known yet, and ports that have joined; see joins
 	marking   atomic.Int64      // how often that is
 	listeners map[*Listener]int // that have a port there, and how many; under datagramShare.addressMu
 }

@@ -38,6 +38,7 @@ type datagramPort struct {
 	refused bool            // a flow could not have a socket of its own
 	given   int             // sockets that were given to flows
 	owned   int             // flows that have one
+	joined  bool            // one of them may be in the group of the port's
 	strays  int             // datagrams that other loops are asked about
 	stopped *sync.WaitGroup // done when it receives nothing more
 }

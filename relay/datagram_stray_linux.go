@@ -48,6 +48,9 @@ func (sh *datagramShare) address(p *datagramPort) *portAddress {
 func (d *datagrams) leave(p *datagramPort) {
 	d.regroup(p)
 	sh, a := d.share, p.address
+	if p.joined {
+		a.astray.Add(-1) // regroup has those marked that there are by now
+	}
 	sh.addressMu.Lock()
 	defer sh.addressMu.Unlock()
 	if a.listeners[p.listener]--; a.listeners[p.listener] == 0 {

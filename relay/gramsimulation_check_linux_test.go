@@ -20,6 +20,9 @@ func (s *gramSimulation) lookAtGrams() {
 	for _, d := range s.core.datagrams.all {
 		for _, p := range d.ports {
 			ports += fmt.Sprint(" ", p.fd, p.state)
+			if p.joined {
+				ports += fmt.Sprint(" ", p.owned)
+			}
 		}
 	}
 	present := s.present()

@@ -3,6 +3,7 @@ package relay
 import (
 	"slices"
 	"sync"
+	"syscall"
 
 	"github.com/penstock/penstock/internal/simkernel"
 	"github.com/penstock/penstock/internal/sys"
@@ -37,6 +38,14 @@ func (k *gramKernel) SendBatch(fd int, v *sys.Vector, from, n int) (int, sys.Err
 func (k *gramKernel) Send(fd int, b []byte) (int, sys.Errno) {
 	k.s.calls.writes++
 	return k.Process.Send(fd, b)
+}
+
+// Datagram implements [sys.Kernel].
+func (k *gramKernel) Datagram(family sys.Family) (int, sys.Errno) {
+	if family == sys.IPv6 && k.s.kind.noIPv6 {
+		return -1, syscall.EAFNOSUPPORT
+	}
+	return k.Process.Datagram(family)
 }
 
 // EpollAdd implements [sys.Kernel].

@@ -65,6 +65,7 @@ type gramSimulation struct {
 // gramWorld is what differs between worlds.
 type gramWorld struct {
 	network   int  // 0: IPv4, 1: any IPv4 address, 2: IPv6, 3: Unix
+	noIPv6    bool // there are no sockets of IPv6
 	loops     int  // 0: one
 	changes   bool // the next process has another number of them
 	slow      bool

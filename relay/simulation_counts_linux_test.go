@@ -109,6 +109,24 @@ type begunWith struct {
 	handed  bool
 	holding int
 	bytes   int64
+	left    []simLeft
+}
+
+// simLeft is a flow that relays, of which a process leaves a record: how many bytes it holds, and which pipes the record names.
+type simLeft struct {
+	flow  *simFlow
+	held  int64
+	pipes [2]uint32 // their numbers and 1; 0: none
+}
+
+// lose lets a flow get lost.
+func (x *begunWith) lose(f *simFlow) {
+	f.crashed, x.some = true, true
+	for i := range x.left {
+		if l := &x.left[i]; l.flow == f && l.held > 0 {
+			x.holding, x.bytes, l.held = x.holding-1, x.bytes-l.held, 0
+		}
+	}
 }
 
 // leaves tells what a process leaves.
@@ -128,9 +146,15 @@ func (s *simulation) leaves(handed bool) (x begunWith) {
 		x.flows, x.byLoop = x.flows+n, append(x.byLoop, n)
 		st.slab.Each(func(f *streamFlow) {
 			n := int64(f.half[up].Held() + f.half[down].Held())
-			if f.state == streamRelaying && n > 0 {
+			if f.state != streamRelaying {
+				return
+			}
+			if n > 0 {
 				x.holding++
 				x.bytes += n
+			}
+			if r := st.record(f); r.Generation() == f.gen {
+				x.left = append(x.left, simLeft{s.flowOf(&f.Flow), n, [2]uint32{r.Half(up).Pipe(), r.Half(down).Pipe()}})
 			}
 		})
 	}

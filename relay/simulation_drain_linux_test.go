@@ -77,11 +77,8 @@ func (s *simulation) lookAtDrain() {
 // drainWoken looks at a drain, and reports whether it was told that a loop has nothing left.
 func (s *simulation) drainWoken() bool {
 	d := &s.drain
-	switch {
-	case d.done && (s.core.flows() > 0 || len(s.core.listeners) > 0):
+	if d.done && (s.core.flows() > 0 || len(s.core.listeners) > 0) {
 		s.fail("Drain has returned, and there are %d flows and %d listeners", s.core.flows(), len(s.core.listeners))
-	case d.begun && s.world.Elapsed() >= d.at+acceptLast:
-		d.resets = true
 	}
 	if !d.begun || d.done || d.over || d.quiet == nil {
 		return false
@@ -107,7 +104,9 @@ func (s *simulation) lookAtClients() {
 		if f.admitted || f.lost {
 			continue
 		}
-		if f.lost = true; !s.drain.resets {
+		d := &s.drain
+		d.resets = d.resets || d.begun && s.world.Elapsed() >= d.at+acceptLast
+		if f.lost = true; !d.resets {
 			s.fail("flow %d was not accepted, and does not wait at a listener any more\n%s", f.id, s.describe())
 		}
 	}

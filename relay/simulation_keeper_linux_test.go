@@ -439,7 +439,12 @@ func (k *simKeeper) ended() {
 	for key := range k.unheld { // the engine does not know
 		for _, f := range k.s.flows {
 			if f.records == 0 && key == newHoldKey(holdFlow, f.loop, uint64(f.ref.Slot), uint64(f.ref.Gen)) {
-				f.crashed, k.s.begun.some = true, true
+				k.s.begun.lose(f)
+			}
+		}
+		for _, l := range k.s.begun.left {
+			if kindOf(key) == holdPipe && slices.Contains(l.pipes[:], uint32(numberOf(key))+1) {
+				k.s.begun.lose(l.flow)
 			}
 		}
 	}

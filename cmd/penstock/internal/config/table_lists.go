@@ -17,6 +17,14 @@ var webURL = texts("URL", "an http or https URL", `^https?://[^\s\x00-\x1f\x7f]+
 	return s, nil
 })
 
+// linesType says what the lines of a list look like.
+var linesType = texts("lines", "words with one space between them, of which one is *, such as deny *", `^([^\s#;*]+ )*\*( [^\s#;*]+)*$`, func(s string) (string, *fault) {
+	if s == "*" {
+		return "", nil
+	}
+	return s, nil
+})
+
 var listKeys = keysOf("list",
 	field("file", filePath, "", "File with one address or network per line. What follows # or ; is a comment.", func(l *spec.List) *string { return &l.File }),
 	field("url", webURL, "", "The same by HTTP. Redirects are not followed.", func(l *spec.List) *string { return &l.URL }),
@@ -25,6 +33,7 @@ var listKeys = keysOf("list",
 	field("registry", nameType, "", "With etcd: which of registries to use. Default: the only etcd.", func(l *spec.List) *string { return &l.Registry.Name }),
 	field("token-file", filePath, "", "With url: file with the token that is sent with each request. With crowdsec: file with the key of the bouncer.", func(l *spec.List) *string { return &l.KeyFile }),
 	field("ca", filePath, "", "With https: file with the certificates that the server's must be signed by. Default: the system's.", func(l *spec.List) *string { return &l.CA }),
+	field("lines", linesType, "", "What the words of each line are, of which * is the network, up to a ; or the end: deny * for files of nginx' deny. A line with other words, or with something behind the ;, is wrong. Default: *, the network alone.", func(l *spec.List) *string { return &l.Lines }),
 	field("every", duration(time.Second, ""), "", "Time from one look for changes to the next. Default: 2s for files, 10s for crowdsec, 5m for others.", func(l *spec.List) *time.Duration { return &l.Every }),
 ).oneOf("file", "url", "etcd", "crowdsec")
 
@@ -46,6 +55,8 @@ func (r *reader) lists(f *file) {
 			r.fail(r.position(&l.CA), fault{problem: "has no effect without TLS", allowed: "ca together with https://"})
 		case r.isSet(&l.KeyFile) && l.URL+l.CrowdSec == "" && l.File+l.Etcd != "":
 			r.fail(r.position(&l.KeyFile), fault{problem: "has no effect here", allowed: "token-file together with url or crowdsec"})
+		case r.isSet(&l.Lines) && l.CrowdSec != "":
+			r.fail(r.position(&l.Lines), fault{problem: "has no effect here", allowed: "lines together with file, url or etcd"})
 		case l.CrowdSec != "" && !r.isSet(&l.KeyFile):
 			r.fail(r.position(&l.CrowdSec), fault{problem: "the key token-file is missing", allowed: "the key that cscli bouncers add shows, in a file"})
 		}

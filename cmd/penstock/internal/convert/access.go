@@ -32,6 +32,9 @@ func access(rules []AccessRule) (allow, deny []string, bad *AccessRule) {
 			allow = append(allow, r.From...)
 		default:
 			for _, s := range r.From {
+				if slices.ContainsFunc(allow, func(t string) bool { return t != s && (isList(s) || isList(t)) }) {
+					return nil, nil, &rules[i] // a part may have been admitted
+				}
 				if slices.ContainsFunc(allow, func(t string) bool { return inside(t, s) }) {
 					continue // all of it has been admitted
 				}
@@ -64,6 +67,9 @@ func (p *Plan) SetAccess(l *Listener, rules []AccessRule) bool {
 	case bad != nil:
 		p.Note(bad.At, "the order of these rules has no counterpart: allow and deny of a listener are two lists, and deny counts more; the listener %s is left out", l.Name)
 		return false
+	}
+	for i, r := range rules {
+		l.ordered = l.ordered || !r.Allow && r.From != nil && slices.ContainsFunc(rules[:i], func(r AccessRule) bool { return r.Allow && r.From != nil })
 	}
 	if len(allow) > 0 {
 		l.Fields.Set("allow", allow)

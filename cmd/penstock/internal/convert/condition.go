@@ -86,6 +86,11 @@ func JoinConditions(a, b Condition) (c Condition, ok bool) {
 	return c, !c.Silent || !a.sent() && !b.sent() && !c.ByName()
 }
 
+// Unknowable reports whether nobody can tell which clients meet both conditions, because one has addresses that were not read.
+func Unknowable(a, b Condition) bool {
+	return len(a.From) > 0 && len(b.From) > 0 && !slices.Equal(a.From, b.From) && (slices.ContainsFunc(a.From, isList) || slices.ContainsFunc(b.From, isList))
+}
+
 // begins reports whether clients of one of the protocols may begin with these bytes.
 func begins(prefix string, protocols []string) bool {
 	seen := firstbytes.New()
@@ -158,6 +163,9 @@ func matches(pattern, name string) bool {
 
 // inside reports whether the range outer has all of inner.
 func inside(outer, inner string) bool {
+	if isList(outer) {
+		return outer == inner
+	}
 	a, err1 := netip.ParsePrefix(outer)
 	b, err2 := netip.ParsePrefix(inner)
 	return err1 == nil && err2 == nil && a.Bits() <= b.Bits() && a.Contains(b.Addr())

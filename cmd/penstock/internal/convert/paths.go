@@ -52,6 +52,9 @@ func (p *Plan) Stat(name string) (folder, exists bool) {
 
 // Spend takes bytes of an included file from the budget, and reports whether it had as many.
 func (p *Plan) Spend(n int) bool {
+	if n > p.budget {
+		return false
+	}
 	p.budget -= n
-	return p.budget >= 0
+	return true
 }

@@ -42,14 +42,16 @@ type Listener struct {
 	Comments  []string
 	Fields    Fields // all keys but listen, routes and to
 	Routes    []Route
-	to        *Route // without conditions; nil: none
+	Lists     []string // the names of lists that its rules ask for; other lists may have the same networks by chance
+	to        *Route   // without conditions; nil: none
+	ordered   bool     // what allow and deny have depends on the order of rules, as they are now: no list may change it
 }
 
 // Route is a route of a listener. Without conditions it is the listener's to.
 type Route struct {
 	Condition
 	Silence  time.Duration // how long a client is silent, if the condition is that
-	To       *Group
+	To       *Group        // nil: its clients are refused
 	Share    Share
 	SplitBy  string // what chooses among parts; empty: chance
 	Timeouts Fields
@@ -314,7 +316,11 @@ func (p *Plan) yaml(from string, files []File) []byte {
 		w.line(0, "# Files that are read again when they change, without a reload.")
 		w.line(0, "lists:")
 		for _, l := range p.lists {
-			w.line(1, Quote(l.name)+": {file: "+Quote(l.file)+"}")
+			of := Fields{{Key: "file", Value: l.file}}
+			if l.lines != "" {
+				of.Set("lines", l.lines)
+			}
+			w.line(1, Quote(l.name)+": "+Inline(of))
 		}
 	}
 	w.line(0, "")
@@ -352,9 +358,10 @@ func (p *Plan) yaml(from string, files []File) []byte {
 // route is named after its group, so a second one to a group has a name of its own.
 func (r Route) fields(names map[string]bool) Fields {
 	var f Fields
-	name := Unique(r.To.name, func(s string) bool { return names[s] || s == "default" })
+	to := r.toName()
+	name := Unique(to, func(s string) bool { return names[s] || s == "default" })
 	names[name] = true
-	if name != r.To.name || r.parts != nil {
+	if name != to || r.parts != nil {
 		f.Set("name", name)
 	}
 	var prefixes []string

@@ -26,6 +26,9 @@ func (l *Listener) joinShares() {
 	for i := 0; i < len(l.Routes); i++ {
 		r := l.Routes[i]
 		if r.Share == (Share{}) {
+			if r.To == nil {
+				r.parts = []part{{nil, 1}}
+			}
 			joined = append(joined, r)
 			continue
 		}
@@ -52,7 +55,7 @@ func (l *Listener) joinShares() {
 		}
 		if !complete {
 			if i < len(l.Routes) {
-				l.Comments = append(l.Comments, "Left out: a share of the clients for "+r.To.name+". The others have further conditions, and a route splits its own clients only.")
+				l.Comments = append(l.Comments, "Left out: a share of the clients for "+r.toName()+". The others have further conditions, and a route splits its own clients only.")
 				i--
 				continue
 			}
@@ -136,4 +139,12 @@ func (r *Route) destination() any {
 		list = append(list, "{"+what+", weight: "+strconv.FormatInt(p.weight, 10)+"}")
 	}
 	return Raw("[" + strings.Join(list, ", ") + "]")
+}
+
+// toName returns the name of where a route leads.
+func (r *Route) toName() string {
+	if r.To == nil {
+		return "refused"
+	}
+	return r.To.name
 }

@@ -117,7 +117,7 @@ func (l *List) read(ctx context.Context, now time.Time, h Host) (*Set, Report, e
 	if err != nil {
 		return nil, Report{}, err
 	}
-	return Parse(text)
+	return parseAll(bytes.NewReader(text), &l.Spec)
 }
 
 func (l *List) readFile(h Host) (*Set, Report, error) {
@@ -146,7 +146,7 @@ func (l *List) readFile(h Host) (*Set, Report, error) {
 	case l.seen.same(info) && l.bad != nil:
 		return nil, Report{}, l.bad
 	}
-	set, r, err := parseAll(f)
+	set, r, err := parseAll(f, &l.Spec)
 	if broken := new(fs.PathError); errors.As(err, &broken) {
 		return nil, Report{}, err
 	}
@@ -218,7 +218,7 @@ func (l *List) readEtcd(ctx context.Context, h Host) (*Set, Report, error) {
 	var all Report
 	set := &Set{}
 	for _, kv := range kvs {
-		r, err := set.parse(bytes.NewReader(kv.Value))
+		r, err := set.parse(bytes.NewReader(kv.Value), &l.Spec)
 		if err != nil {
 			return nil, r, fmt.Errorf("%s: %w", remote.Line([]byte(kv.Key)), err)
 		}

@@ -31,11 +31,12 @@ type Report struct {
 
 // Parse reads a text with one address or network per line. What follows # or ; is a comment. Lines that cannot be read are left out; if
 // there are too many of them, the text is refused.
-func Parse(text []byte) (*Set, Report, error) { return parseAll(bytes.NewReader(text)) }
+func Parse(text []byte) (*Set, Report, error) { return parseAll(bytes.NewReader(text), &spec.List{}) }
 
-func parseAll(text io.ReadSeeker) (*Set, Report, error) {
+// parseAll is Parse of a text of a list.
+func parseAll(text io.ReadSeeker, l *spec.List) (*Set, Report, error) {
 	s := &Set{}
-	r, err := s.parse(text)
+	r, err := s.parse(text, l)
 	if err != nil {
 		return nil, r, err
 	}
@@ -44,7 +45,7 @@ func parseAll(text io.ReadSeeker) (*Set, Report, error) {
 
 // parse adds the networks of a text to a set that is not finished. The text is read twice, in pieces, so that it is never in memory as a whole,
 // and the arrays of the set need not grow.
-func (s *Set) parse(text io.ReadSeeker) (r Report, err error) {
+func (s *Set) parse(text io.ReadSeeker, l *spec.List) (r Report, err error) {
 	v4, v6 := 0, 0
 	if err := eachLine(text, func(line []byte) error {
 		if bytes.IndexByte(line, ':') >= 0 {
@@ -65,13 +66,13 @@ func (s *Set) parse(text io.ReadSeeker) (r Report, err error) {
 		if number++; number == 1 {
 			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
 		}
-		if i := bytes.IndexAny(line, "#;"); i >= 0 {
+		if i := bytes.IndexByte(line, '#'); i >= 0 {
 			line = line[:i]
 		}
-		if line = bytes.TrimSpace(line); len(line) == 0 {
+		if line = bytes.TrimSpace(line); len(line) == 0 || line[0] == ';' {
 			return nil
 		}
-		p, problem := networkOf(line)
+		p, problem := networkOf(l, line)
 		if problem != "" {
 			if r.Bad++; len(r.Named) < maxNamed {
 				r.Named = append(r.Named, fmt.Sprintf("line %d: %s", number, problem))
@@ -119,11 +120,16 @@ func eachLine(text io.Reader, f func(line []byte) error) error {
 	}
 }
 
-// networkOf parses an address or a network; bits beyond the prefix do not matter.
-func networkOf(line []byte) (p netip.Prefix, problem string) {
+// networkOf parses the address or network of a line; bits beyond the prefix do not matter.
+func networkOf(l *spec.List, line []byte) (p netip.Prefix, problem string) {
 	if len(line) > maxLine {
 		return p, fmt.Sprintf("%d bytes long", len(line))
 	}
+	network, ok := l.NetworkIn(line)
+	if !ok {
+		return p, fmt.Sprintf("%.60q is not %q", line, l.Lines)
+	}
+	line = network
 	if p, ok := plain4(line); ok {
 		return p, ""
 	}

@@ -39,7 +39,11 @@ func (s *Set) Equal(o *Set) bool {
 
 // origin says where a list is from. What was saved of another place is not taken for it.
 func (l *List) origin() string {
-	return strings.Join([]string{l.Spec.URL, l.Spec.Etcd, l.Spec.CrowdSec, strings.Join(l.Spec.Registry.ServerList(), " ")}, " ")
+	at := strings.Join([]string{l.Spec.URL, l.Spec.Etcd, l.Spec.CrowdSec, strings.Join(l.Spec.Registry.ServerList(), " ")}, " ")
+	if l.Spec.Lines != "" {
+		at += " lines: " + l.Spec.Lines
+	}
+	return at
 }
 
 // How often a list is saved: one that changes all the time, and one that does not, whose text tells when it was loaded last.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
 // addresses draws addresses that are near to each other, at the ends of ranges and of the index, too.
@@ -103,11 +105,28 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestLines(t *testing.T) {
+	text := "# nginx\ndeny 192.0.2.0/24;\r\n\tdeny\t 2001:db8::/32 ; # one\ndeny 198.51.100.7;\n;\n"
+	for more, bad := range map[string]string{
+		"": "", "deny 203.0.113.7": "", "allow 203.0.113.7;": `"allow 203.0.113.7;" is not "deny *"`, "203.0.113.7;": `"203.0.113.7;" is not "deny *"`, "deny all;": `"all" is neither`,
+		"deny 203.0.113.7; deny 203.0.113.8;": `is not "deny *"`, "deny 203.0.113.7 1;": `is not "deny *"`, "deny": `"deny" is not "deny *"`, "denyx 203.0.113.7": "is not",
+	} {
+		many := strings.Repeat("deny 10.0.0.1;\n", 20)
+		s, r, err := parseAll(strings.NewReader(text+many+more), &spec.List{Lines: "deny *"})
+		if err != nil || (r.Bad == 1) != (bad != "") || !strings.Contains(strings.Join(r.Named, ""), bad) || !s.Contains(netip.MustParseAddr("2001:db8::5")) || s.Contains(netip.MustParseAddr("203.0.113.7")) != (more == "deny 203.0.113.7") {
+			t.Errorf("%q: %+v %v", more, r, err)
+		}
+	}
+	if s, r, err := parseAll(strings.NewReader("10.0.0.0/8 internal;\n10.1.0.0/16\tinternal ;\n"), &spec.List{Lines: "* internal"}); err != nil || r.Bad != 0 || s.Len() != 1 {
+		t.Errorf("geo: %+v %v", r, err)
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("10.0.0.0/8\n# x\n2001:db8::/32 ; y\n::ffff:10.0.0.1\nbad\n0.0.0.0/0\n::/0"), uint32(0x0a000001))
 	f.Fuzz(func(t *testing.T, text []byte, n uint32) {
 		set := &Set{}
-		r, err := set.parse(bytes.NewReader(text))
+		r, err := set.parse(bytes.NewReader(text), &spec.List{})
 		if err != nil {
 			return
 		}
@@ -123,6 +142,20 @@ func FuzzParse(f *testing.F) {
 			} else if _, plain := netip.ParseAddr(string(line)); !ok && plain == nil && slow.Addr().Is4() && bytes.IndexByte(line, ':') < 0 {
 				t.Fatalf("%q is not plain", line)
 			}
+		}
+		var deny bytes.Buffer // the same, as nginx has it
+		for line := range bytes.Lines(text) {
+			line, _, _ = bytes.Cut(line, []byte("#"))
+			line, _, _ = bytes.Cut(line, []byte(";"))
+			if words := bytes.Fields(line); len(words) == 1 {
+				fmt.Fprintf(&deny, "\tdeny  %s ;# one\n", words[0])
+			} else {
+				deny.WriteString("\n")
+			}
+		}
+		denied := &Set{}
+		if _, err := denied.parse(bytes.NewReader(deny.Bytes()), &spec.List{Lines: "deny *"}); err == nil && !slices.Equal(slices.Collect(denied.All()), list) {
+			t.Fatalf("as deny ...; %v, want %v", slices.Collect(denied.All()), list)
 		}
 		set.finish()
 		for _, a := range []netip.Addr{address4(n), address6{uint64(n) << 32, uint64(n)}.address()} {

@@ -162,6 +162,7 @@ var rows = slices.Concat([]row{
 	})},
 	{key: "list.crowdsec", needs: []Kind{Connect}, config: lists(func(a *adder, l *spec.List) { a.webServer(l.CrowdSec) })},
 	{key: "list.token-file", needs: []Kind{Read}, config: lists(func(a *adder, l *spec.List) { a.folder(Read, l.KeyFile) })},
+	{key: "list.lines"},
 	{key: "list.ca", needs: []Kind{Read}, config: lists(func(a *adder, l *spec.List) { a.folder(Read, l.CA) })},
 
 	{key: "listener.listen", needs: []Kind{Bind, LowPort, Rebind, Write, Unix, Abstract, Connect}, listener: func(a *adder, l *spec.Listener) {

@@ -1,7 +1,9 @@
 package spec
 
 import (
+	"bytes"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -41,6 +43,7 @@ type List struct {
 	KeyFile  string   // of URL: a bearer token; of CrowdSec: the key of a bouncer
 	CA       string
 	Every    time.Duration // 0: as the kind is
+	Lines    string        // the words of each line of a text, of which * is the network; empty: "*"
 }
 
 // Interval returns the time from one look to the next.
@@ -54,4 +57,30 @@ func (l *List) Interval() time.Duration {
 		return 10 * time.Second
 	}
 	return 5 * time.Minute
+}
+
+// NetworkIn returns the network in a line of the list's text. It returns false if the line has other words than those of the list. What is not
+// known is whether what it returns is a network.
+func (l *List) NetworkIn(line []byte) (network []byte, ok bool) {
+	line, rest, _ := bytes.Cut(line, []byte(";"))
+	if l.Lines == "" {
+		return bytes.TrimSpace(line), true
+	}
+	if rest = bytes.TrimSpace(rest); len(rest) > 0 && rest[0] != '#' {
+		return nil, false // another one on the same line
+	}
+	for word := range strings.FieldsSeq(l.Lines) {
+		line = bytes.TrimLeft(line, " \t\r")
+		end := bytes.IndexAny(line, " \t\r")
+		if end < 0 {
+			end = len(line)
+		}
+		if word == "*" {
+			network = line[:end]
+		} else if string(line[:end]) != word {
+			return nil, false
+		}
+		line = line[end:]
+	}
+	return network, len(network) > 0 && len(bytes.TrimSpace(line)) == 0
 }

@@ -36,7 +36,7 @@ func (h *conversion) acl(x *proxy, l *line) {
 		a = &acl{}
 		x.acls[name] = a
 	}
-	a.tests = append(a.tests, h.test(l.Place, words))
+	a.tests = append(a.tests, h.test(x, l.Place, words))
 	a.at = append(a.at, l.Place)
 }
 
@@ -62,9 +62,9 @@ func (x *proxy) named(name string) []test {
 }
 
 // test reads a criterion with its flags and values.
-func (h *conversion) test(here convert.Place, words []string) test {
+func (h *conversion) test(x *proxy, here convert.Place, words []string) test {
 	name, converters := fetchOf(words[0])
-	var values []string
+	var values, large []string // large are files of networks by name
 	method, folded := "", false
 	for words = words[1:]; len(words) > 0 && strings.HasPrefix(words[0], "-"); words = words[1:] {
 		flag := words[0]
@@ -79,15 +79,24 @@ func (h *conversion) test(here convert.Place, words []string) test {
 				method = words[0]
 				continue
 			}
-			text, why := h.ReadFile(words[0])
+			if name != "src" || converters != "" || method != "" && method != "ip" {
+				text, why := h.ReadFile(words[0])
+				if why != "" {
+					return test{why: why}
+				}
+				values = append(values, linesOf(text)...)
+				continue
+			}
+			text, named, why := h.ReadNetworks(words[0])
 			if why != "" {
 				return test{why: why}
 			}
-			read := linesOf(text)
-			if name == "src" && converters == "" && (method == "" || method == "ip") {
-				h.KeepList(words[0], text)
+			if named != "" {
+				large = append(large, named)
+				continue
 			}
-			values = append(values, read...)
+			x.lists = append(x.lists, h.KeepList(words[0], text, ""))
+			values = append(values, linesOf(text)...)
 		}
 	}
 	values = append(values, words...)
@@ -120,7 +129,7 @@ func (h *conversion) test(here convert.Place, words []string) test {
 	case "ssl_fc_alpn":
 		return alpnTest(name, method, values).ended()
 	case "src":
-		var from []string
+		from := large
 		for _, v := range values {
 			p, ok := convert.Prefix(v)
 			if !ok {
@@ -294,7 +303,7 @@ func (h *conversion) conditions(x *proxy, here convert.Place, words []string, ea
 			if end < 1 {
 				return nil, nil, "a brace does not end"
 			}
-			tests = []test{h.test(here, words[:end])}
+			tests = []test{h.test(x, here, words[:end])}
 			words = words[end+1:]
 		} else if tests = x.named(word); tests == nil {
 			t, ok := predefined[word]
@@ -330,6 +339,9 @@ func (h *conversion) conditions(x *proxy, here convert.Place, words []string, ea
 				return nil, nil, t.why
 			}
 			for _, c := range term {
+				if convert.Unknowable(c, t.Condition) {
+					return nil, nil, "a file that is too large to be read has no counterpart together with other addresses"
+				}
 				if both, ok := convert.JoinConditions(c, t.Condition); ok {
 					next = append(next, both)
 				}
@@ -402,7 +414,7 @@ func (h *conversion) byChance(x *proxy, here convert.Place, words []string) (con
 	case n == 2 && words[0] == "if":
 		tests = x.named(words[1])
 	case n > 3 && words[0] == "if" && words[1] == "{" && slices.Index(words, "}") == n-1:
-		tests = []test{h.test(here, words[2:n-1])}
+		tests = []test{h.test(x, here, words[2:n-1])}
 	}
 	if len(tests) != 1 {
 		return convert.Share{}, false

@@ -256,6 +256,9 @@ func (x *proxy) letIn(c convert.Condition) (in []convert.Condition, ok bool) {
 		var next []convert.Condition
 		for _, c := range in {
 			for _, g := range gate {
+				if convert.Unknowable(c, g) {
+					return nil, false
+				}
 				if both, ok := convert.JoinConditions(c, g); ok {
 					next = append(next, both)
 				}

@@ -20,6 +20,7 @@ type proxy struct {
 	backlog    int
 	rate       int
 	acls       map[string]*acl
+	lists      []string // the names of lists that its rules have read
 	uses       []use
 	fallback   string // default_backend
 	fallbackAt convert.Place

@@ -95,7 +95,7 @@ func (h *conversion) counters(x *proxy, words []string) (list []counter, ok bool
 			if end < 2 || end == len(words) {
 				return nil, false
 			}
-			tests, words = []test{h.test(convert.Place{}, words[1:end])}, words[end+1:]
+			tests, words = []test{h.test(x, convert.Place{}, words[1:end])}, words[end+1:]
 		} else if a := x.acls[words[0]]; a != nil {
 			tests, words = a.tests, words[1:]
 			named = append(named, a)

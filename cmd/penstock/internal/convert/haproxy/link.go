@@ -59,6 +59,7 @@ func (h *conversion) listener(x *proxy, b bind, l *convert.Listener) bool {
 		h.NoteV6Only(l)
 	}
 	h.sourceLimits(x, l)
+	l.Lists = x.lists
 	rules := slices.Concat(x.access, x.later, x.only)
 	if len(x.only) > 0 {
 		rules = append(rules, convert.AccessRule{Allow: false, From: nil, At: x.only[0].At})

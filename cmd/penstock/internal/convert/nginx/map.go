@@ -71,7 +71,7 @@ func (n *conversion) expand(here convert.Place, text, port string, names names, 
 		return nil
 	}
 	var all []choice
-	for _, c := range n.values(d, port, names) {
+	for _, c := range n.values(d, port, names, depth) {
 		for _, inner := range n.expand(c.Place, text[:begin]+c.value+text[end:], port, names, depth+1) {
 			cond, ok := convert.JoinConditions(c.cond, inner.cond)
 			if n.counts++; n.counts > maxChoices {
@@ -95,7 +95,7 @@ func (n *conversion) expand(here convert.Place, text, port string, names names, 
 }
 
 // values returns the values of a map, geo or set, the first match first.
-func (n *conversion) values(d *directive, port string, names names) []choice {
+func (n *conversion) values(d *directive, port string, names names, depth int) []choice {
 	switch {
 	case d.name == "set":
 		return []choice{{Place: d.Place, value: d.arg(1)}}
@@ -110,6 +110,9 @@ func (n *conversion) values(d *directive, port string, names names) []choice {
 		return nil
 	}
 	source := variableName(d.arg(0))
+	if n.vars[source] != nil && source != variableName(d.arg(1)) {
+		return n.through(d, port, names, depth)
+	}
 	var exact, wild []choice
 	var def *choice
 	hostnames := false
@@ -186,9 +189,35 @@ func (n *conversion) values(d *directive, port string, names names) []choice {
 		}
 	}
 	slices.SortStableFunc(wild, func(a, b choice) int { return cmp.Compare(len(b.cond.SNI[0]), len(a.cond.SNI[0])) })
-	all := merge(append(exact, wild...))
-	if def != nil && def.value != "" {
-		all = append(all, *def)
+	if def == nil {
+		def = &choice{Place: d.Place} // the value is empty
+	}
+	return append(merge(append(exact, wild...)), *def)
+}
+
+// through returns the values of a map of a variable that something else here sets, such as a geo.
+func (n *conversion) through(d *directive, port string, names names, depth int) (all []choice) {
+	to := map[string]string{}
+	def := ""
+	for _, e := range d.block {
+		switch {
+		case len(e.args) != 1 && e.name == "volatile":
+		case len(e.args) != 1 || strings.HasPrefix(e.name, "~"):
+			n.Note(e.Place, "%s in a map of %s: no counterpart", convert.Quote(e.name), d.arg(0))
+			return nil // or clients would go where they do not belong
+		case e.name == "default":
+			def = e.arg(0)
+		default:
+			to[strings.ToLower(strings.TrimPrefix(e.name, `\`))] = e.arg(0)
+		}
+	}
+	for _, c := range n.expand(d.Place, d.arg(0), port, names, depth+1) {
+		value, ok := to[strings.ToLower(c.value)]
+		if !ok {
+			value = def
+		}
+		c.value = value
+		all = append(all, c)
 	}
 	return all
 }
@@ -213,6 +242,9 @@ func (n *conversion) split(d *directive) (all []choice) {
 			left -= share
 		}
 		all = append(all, c)
+	}
+	if n := len(d.block); n == 0 || d.block[n-1].name != "*" {
+		all = append(all, choice{Place: d.Place, by: by}) // the value is empty
 	}
 	return all
 }
@@ -249,15 +281,15 @@ func (n *conversion) spoken(d *directive, names names) []choice {
 		other = def
 	}
 	var all []choice
-	if tls != nil && names.preread && !names.ended && tls.value != "" {
+	if tls != nil && names.preread && !names.ended {
 		c := *tls
 		c.cond = convert.Condition{Protocols: []string{spec.ProtocolTLS}}
 		all = append(all, c)
 	}
-	if other != nil && other.value != "" {
-		all = append(all, *other)
+	if other == nil {
+		other = &choice{Place: d.Place}
 	}
-	return all
+	return append(all, *other)
 }
 
 // versionRE matches the versions that nginx knows, and the regular expression of all of them.
@@ -336,6 +368,7 @@ func (n *conversion) geo(d *directive) []choice {
 	}
 	var all []choice
 	var def *choice
+	single := true // there is one value, so that it does not matter which range is the longest
 	for _, e := range d.block {
 		c := choice{Place: e.Place, value: e.arg(0)}
 		p, ok := convert.Prefix(e.name)
@@ -345,16 +378,22 @@ func (n *conversion) geo(d *directive) []choice {
 		case !ok || len(e.args) != 1:
 			n.Note(e.Place, "%s in a geo: no counterpart", convert.Quote(e.name))
 		default:
+			single = single && (len(all) == 0 || all[0].value == c.value)
 			c.cond = convert.Condition{From: []string{p}}
 			all = append(all, c)
+		}
+	}
+	for _, e := range d.block {
+		if single {
+			n.keep(n.reading, e)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b choice) int {
 		return cmp.Compare(netip.MustParsePrefix(b.cond.From[0]).Bits(), netip.MustParsePrefix(a.cond.From[0]).Bits())
 	})
 	all = merge(all)
-	if def != nil && def.value != "" {
-		all = append(all, *def)
+	if def == nil {
+		def = &choice{Place: d.Place} // the value is empty
 	}
-	return all
+	return append(all, *def)
 }

@@ -26,6 +26,8 @@ type conversion struct {
 	unlogged   []*directive // access_log off
 	workers    int          // processes; 0: not known
 	closesBoth bool         // a listener is without proxy_half_close
+	included   map[string]*included
+	reading    *convert.Listener // whose variables are looked at
 }
 
 // settings are the directives of a block that a server inherits.
@@ -43,8 +45,8 @@ var Reader = &convert.Reader{Product: convert.Nginx, Name: "nginx", Read: read, 
 
 // read converts a configuration of nginx.
 func read(p *convert.Plan, files []convert.File) *convert.Error {
-	parser := &parser{Plan: p}
-	n := &conversion{Plan: p, upstreams: map[string]*directive{}, vars: map[string]*directive{}, zones: map[string]*directive{}, base: baseOf(files), workers: 1}
+	parser := &parser{Plan: p, included: map[string]*included{}}
+	n := &conversion{Plan: p, upstreams: map[string]*directive{}, vars: map[string]*directive{}, zones: map[string]*directive{}, base: baseOf(files), workers: 1, included: parser.included}
 	var streams [][]*directive
 	var loose []*directive // of a file that is meant to be included in stream
 	http := false

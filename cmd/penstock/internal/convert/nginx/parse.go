@@ -2,6 +2,8 @@ package nginx
 
 import (
 	"fmt"
+	"path"
+	"slices"
 	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/convert"
@@ -36,6 +38,17 @@ type parser struct {
 	words int
 	files int // that were included
 	depth int // files that include each other
+
+	included map[string]*included
+}
+
+// included is a file that was included, by its name in places.
+type included struct {
+	name string // as the configuration has it
+	text []byte
+	list []*directive
+	kept bool   // it was looked at for a list
+	as   string // the name of the list; empty: it is none
 }
 
 // token is a word, or one of ; { }.
@@ -132,6 +145,11 @@ func (p *parser) include(d *directive) ([]*directive, *convert.Error) {
 			return nil, err
 		}
 		list = append(list, inner...)
+		name := d.arg(0)
+		if strings.ContainsAny(name, "*?[") {
+			name = path.Join(path.Dir(name), path.Base(f.Name))
+		}
+		p.included[f.Name] = &included{name: name, text: f.Text, list: inner}
 	}
 	p.depth--
 	return list, nil
@@ -227,4 +245,29 @@ func cutWord(text []byte) (word string, n, lines int, ok bool) {
 		}
 	}
 	return b.String(), n, lines, quote == 0
+}
+
+// keep remembers the file that a directive is from as a list of networks of a listener, if that is all that the file has: allow, deny, or ranges of
+// a geo with one value.
+func (n *conversion) keep(l *convert.Listener, d *directive) {
+	f := n.included[d.File]
+	if f == nil {
+		return
+	}
+	if f.kept {
+		if f.as != "" && !slices.Contains(l.Lists, f.as) {
+			l.Lists = append(l.Lists, f.as)
+		}
+		return
+	}
+	f.kept = true
+	first := f.list[0]
+	lines := first.name + " *"
+	if first.name != "allow" && first.name != "deny" {
+		lines = "* " + first.arg(0)
+	}
+	if !strings.ContainsAny(lines, "#;\"'\\\n\r\t") && strings.Count(lines, " ") == 1 && strings.Count(lines, "*") == 1 {
+		f.as = n.KeepList(f.name, f.text, lines)
+		l.Lists = append(l.Lists, f.as)
+	}
 }

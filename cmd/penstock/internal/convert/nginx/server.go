@@ -117,6 +117,7 @@ func (n *conversion) fillListener(s *settings, d *directive, l *convert.Listener
 			r.From = []string{p}
 		}
 		rules = append(rules, r)
+		n.keep(l, a)
 	}
 	if len(rules) > 0 && !n.SetAccess(l, rules) {
 		return false
@@ -131,11 +132,17 @@ func (n *conversion) fillListener(s *settings, d *directive, l *convert.Listener
 		l.Fields.Set("tls", tls)
 		names.agreed, _ = tls.Get("alpn").([]string)
 	}
+	n.reading = l
 	choices := n.expand(pass.Place, pass.arg(0), port, names, 0)
 	for _, c := range choices {
-		g := n.group(s, c, network, port)
-		if g == nil {
-			continue
+		var g *convert.Group // nil: nginx refuses those for whom the address is empty
+		if c.value == "" && c.cond.Empty() && c.share == (convert.Share{}) {
+			break
+		}
+		if c.value != "" {
+			if g = n.group(s, c, network, port); g == nil {
+				continue
+			}
 		}
 		r := convert.Route{Condition: c.cond, To: g, Share: c.share, SplitBy: c.by}
 		if r.ByName() || r.ByFirst() {
@@ -147,7 +154,7 @@ func (n *conversion) fillListener(s *settings, d *directive, l *convert.Listener
 		}
 		l.Routes = append(l.Routes, r)
 	}
-	if len(l.Routes) == 0 {
+	if !slices.ContainsFunc(l.Routes, func(r convert.Route) bool { return r.To != nil }) {
 		n.Note(pass.Place, "the listener %s is left out: it leads to no group", l.Name)
 		return false
 	}

@@ -148,6 +148,8 @@ groups:
 			}
 			if was[i] != now[i] {
 				moved++
+			} else if i%8 != 0 { // explain is a process of its own, and it is asked for those that move, and for a few of those that stay
+				continue
 			}
 			out, _ := command(t, "explain", "-c", d.file, "--listener", "web", "--from", client(i).String())
 			if want := fmt.Sprintf("by a hash of the client's address: %s, of blue", now[i]); !strings.Contains(out, want) {

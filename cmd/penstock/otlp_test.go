@@ -27,7 +27,8 @@ type otlpCollector struct {
 	connects float64        // the last value of penstock_member_connects_total of the member one
 	since    uint64         // since when that counts
 	instance string
-	less     bool // it has decreased, or counts since another time
+	dropped  float64 // penstock_log_lines_dropped_total of the access log
+	less     bool    // it has decreased, or counts since another time
 }
 
 func (c *otlpCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -60,6 +61,13 @@ func (c *otlpCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		for _, metric := range of.ScopeMetrics[0].Metrics {
+			if metric.Name == "penstock_log_lines_dropped_total" {
+				for _, p := range metric.GetSum().DataPoints {
+					if p.Attributes[0].Value.GetStringValue() == "access" {
+						c.dropped = p.GetAsDouble()
+					}
+				}
+			}
 			if metric.Name == "penstock_member_connects_total" {
 				p := metric.GetSum().DataPoints[0]
 				c.less = c.less || p.GetAsDouble() < c.connects || c.since != 0 && p.StartTimeUnixNano != c.since

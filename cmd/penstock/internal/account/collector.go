@@ -2,7 +2,9 @@ package account
 
 import (
 	"context"
+	"errors"
 	"strconv"
+	"sync"
 	"time"
 
 	logs "go.opentelemetry.io/proto/slim/otlp/logs/v1"
@@ -29,16 +31,23 @@ type collector struct {
 	body    formatter
 	line    []byte
 	records []*logs.LogRecord
-	ctx     context.Context
+	ctx     context.Context // of requests
 	cancel  context.CancelFunc
+	sending chan struct{} // holds a token while a request is on its way
+
+	mu     sync.Mutex
+	wait   context.Context // of the pauses between requests; its end means that no further one begins, and what was not sent is kept
+	pauses context.CancelCauseFunc
 }
 
 func newCollector(cfg spec.AccessLog, format formatter, version string) *collector {
 	if cfg.Format == JSON {
 		format, _ = newFormatter(collectorBody) // which is valid
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	return &collector{client: otlp.New(cfg.OTLP), source: otlp.Source{Version: version, Instance: cfg.OTLP.Instance}, body: format, ctx: ctx, cancel: cancel}
+	s := &collector{client: otlp.New(cfg.OTLP), source: otlp.Source{Version: version, Instance: cfg.OTLP.Instance}, body: format, sending: make(chan struct{}, 1)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.wait, s.pauses = context.WithCancelCause(s.ctx)
+	return s
 }
 
 func (s *collector) put(e *Entry) (written, failed int, err error) {
@@ -81,27 +90,60 @@ func (s *collector) record(e *Entry) *logs.LogRecord {
 
 // flush sends the records. The collector may refuse some, which then are failed ones.
 func (s *collector) flush() (written, failed int, err error) {
-	n := len(s.records)
-	if n == 0 {
-		return 0, 0, nil
+	for len(s.records) > 0 {
+		batch := s.records[:min(len(s.records), collectorBatch)]
+		n, refused, kept, failure := s.send(batch)
+		if kept {
+			break
+		}
+		written, failed = written+n, failed+refused
+		if failure != nil {
+			err = failure
+		}
+		rest := copy(s.records, s.records[len(batch):])
+		clear(s.records[rest:])
+		s.records = s.records[:rest]
 	}
-	s.client.Wait(s.ctx)
-	request := s.source.Logs(s.records)
+	return written, failed, err
+}
+
+// send sends one batch. It reports that the batch was kept, if the sink is paused before the collector has said what becomes of it.
+func (s *collector) send(batch []*logs.LogRecord) (written, failed int, kept bool, err error) {
+	wait := s.between()
+	s.client.Wait(wait)
+	if s.paused(wait) {
+		return 0, 0, true, nil
+	}
+	request := s.source.Logs(batch)
 	refused := int64(0)
-	err = otlp.Retry(s.ctx, collectorPatience, func(ctx context.Context) error {
-		var err error
-		refused, err = s.client.Logs(ctx, request)
+	err = otlp.Retry(wait, collectorPatience, func(context.Context) (err error) {
+		s.sending <- struct{}{}
+		defer func() { <-s.sending }()
+		refused, err = s.client.Logs(s.ctx, request)
 		return err
 	})
-	clear(s.records)
-	s.records = s.records[:0]
+	var again *otlp.RetryError
 	switch {
+	case errors.As(err, &again) && s.paused(wait):
+		return 0, 0, true, nil
 	case refused > 0:
-		failed = int(min(refused, int64(n)))
+		failed = int(min(refused, int64(len(batch))))
 	case err != nil:
-		failed = n
+		failed = len(batch)
 	}
-	return n - failed, failed, err
+	return len(batch) - failed, failed, false, err
+}
+
+// between returns the context of the pauses between requests.
+func (s *collector) between() context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wait
+}
+
+// paused reports whether wait has ended by pause, and not by abort.
+func (s *collector) paused(wait context.Context) bool {
+	return wait.Err() != nil && context.Cause(wait) == errPaused
 }
 
 func (s *collector) reopen() error { return nil }

@@ -19,6 +19,8 @@ const (
 	gatherTime = 20 * time.Millisecond
 	// closeTimeout bounds how long Close waits for a writer that blocks.
 	closeTimeout = time.Second
+	// collectorCloseTimeout is the same for a collector, which is farther away.
+	collectorCloseTimeout = 3 * time.Second
 	// reportInterval is the interval at which dropped records are reported.
 	reportInterval = 10 * time.Second
 )
@@ -36,9 +38,11 @@ type Log struct {
 	sink      sink
 	local     bool // lines may have the field local
 	ring      *ring
+	patience  time.Duration // of Close
 	wakeSent  atomic.Bool   // the writer was woken and has not looked yet
 	wake      chan struct{} // holds one token
 	reopen    chan struct{} // holds one token
+	adopted   chan func()   // takes over what another process has left; holds one
 	quit      chan struct{} // closed by Close
 	done      chan struct{} // closed by the writer
 	abandoned chan struct{} // closed by Close when it no longer waits for the writer
@@ -59,13 +63,16 @@ type Progress struct {
 }
 
 // Resume counts the records that an earlier process was killed with as dropped, and returns their number. It is called
-// before the log is opened.
-func (p Progress) Resume() int64 {
+// before the log is opened. Of all that are not done with, left were left to this process: how many of them it may adopt is returned, too.
+func (p Progress) Resume(left int64) (dropped, adopt int64) {
 	taken := p.Taken.Load()
 	n := max(taken-p.Done.Load(), 0)
-	p.Dropped.Add(n)
-	p.Done.Store(taken)
-	return n
+	if left > n { // a process that did not know of them has counted them
+		left = 0
+	}
+	p.Dropped.Add(n - left)
+	p.Done.Store(taken - left)
+	return n - left, left
 }
 
 // sink is where a writer writes. The writer alone calls it, except for abort.
@@ -118,6 +125,9 @@ func Open(cfg spec.AccessLog, log *slog.Logger, p Progress, how Opening) (*Log, 
 	}
 	l := newLog("access log", LogAll, ringSize, log, s, reportInterval, p)
 	l.local = hasField(cfg.Format, "local")
+	if cfg.To == spec.ToOTLP {
+		l.patience = collectorCloseTimeout
+	}
 	return l, nil
 }
 
@@ -130,7 +140,7 @@ func newLog(name, which string, size int, daemonLog *slog.Logger, s sink, report
 	}
 	l := &Log{
 		name: name, which: which, daemonLog: daemonLog, sink: s, ring: newRing(size),
-		wake: make(chan struct{}, 1), reopen: make(chan struct{}, 1),
+		patience: closeTimeout, wake: make(chan struct{}, 1), reopen: make(chan struct{}, 1), adopted: make(chan func(), 1),
 		quit: make(chan struct{}), done: make(chan struct{}), abandoned: make(chan struct{}), reported: make(chan struct{}),
 		progress: p,
 	}
@@ -171,7 +181,7 @@ func (l *Log) Reopen() {
 }
 
 // Close writes the remaining records and ends the log. It waits a second for a writer
-// that blocks, and then aborts it: its records are dropped, counted and reported. The engine must be closed before.
+// that blocks, three for a collector, and then aborts it: its records are dropped, counted and reported. The engine must be closed before.
 func (l *Log) Close() {
 	if l == nil {
 		return
@@ -181,7 +191,7 @@ func (l *Log) Close() {
 
 func (l *Log) close() {
 	close(l.quit)
-	late := time.NewTimer(closeTimeout)
+	late := time.NewTimer(l.patience)
 	defer late.Stop()
 	select {
 	case <-l.done:
@@ -232,10 +242,15 @@ func (l *Log) write() {
 	}
 }
 
-// drain writes all entries of the ring. A loop that adds one after wakeSent was cleared
+// drain writes what another process has left, and all entries of the ring. A loop that adds one after wakeSent was cleared
 // wakes the writer again.
 func (l *Log) drain() {
 	l.wakeSent.Store(false)
+	select {
+	case adopt := <-l.adopted:
+		adopt()
+	default:
+	}
 	for e := l.ring.next(); e != nil; e = l.ring.next() {
 		l.count(l.sink.put(e))
 		l.ring.drop()

@@ -169,7 +169,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	}
 	d.memory.budget = d.startBudget(&cfg.Engine)
 	d.hooks = &hooks.Hooks{
-		Accounting: hooks.NewAccounting(log, logDropped, k.Counters(), d.keeping.Values, account.Opening{Ask: k.Asker(earlykeeper.Append), Version: version()}),
+		Accounting: hooks.NewAccounting(log, logDropped, k.Counters(), d.keeping.Values, k.Records, account.Opening{Ask: k.Asker(earlykeeper.Append), Version: version()}),
 		TLS:        hooks.NewTLSFlows(d.keeping.Values),
 		Sandbox:    c.Current(),
 	}

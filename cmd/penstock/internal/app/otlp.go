@@ -22,7 +22,10 @@ type exporter struct {
 	failing string // why the last attempt failed; empty: it did not
 }
 
-// exportMetrics sends metrics to the collector of the running configuration, until the daemon closes
+// lastExport bounds the last export of a daemon that ends.
+const lastExport = 2 * time.Second
+
+// exportMetrics sends metrics to the collector of the running configuration, until the daemon closes, when they are sent a last time,
 // or another worker takes over, which has the same counters.
 func (d *daemon) exportMetrics() {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -43,6 +46,11 @@ func (d *daemon) exportMetrics() {
 	for {
 		select {
 		case <-d.background.closing:
+			if e.cfg.To != "" && e.cfg.Every != 0 && e.failing == "" && !d.handingOver.Load() {
+				last, cancel := context.WithTimeout(context.Background(), lastExport)
+				defer cancel()
+				d.export(last, e, gatherer, worker, time.Now())
+			}
 			return
 		case <-tick.C:
 		}
@@ -61,7 +69,7 @@ func (d *daemon) exportMetrics() {
 		if e.next = e.next.Add(e.cfg.Every); !e.next.After(now) {
 			e.next = now.Add(e.cfg.Every)
 		}
-		err := e.export(ctx, gatherer, d.started, worker, now)
+		err := d.export(ctx, e, gatherer, worker, now)
 		if ctx.Err() == nil {
 			d.tellExport(e, err)
 		}
@@ -73,15 +81,18 @@ const leastExport = 10 * time.Second
 
 // export sends all metrics once. A collector that cannot be reached, or asks to be left alone, is left alone: the next time has all that
 // this one has.
-func (e *exporter) export(ctx context.Context, g *admin.Gatherer, service, worker, now time.Time) error {
+func (d *daemon) export(ctx context.Context, e *exporter, g *admin.Gatherer, worker, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, max(e.cfg.Every, leastExport))
 	defer cancel()
 	ofService, ofProcess, err := g.Gather()
+	if d.handingOver.Load() { // it may have begun meanwhile, and what is left here then counts from 0
+		return nil
+	}
 	s := otlp.Source{Version: version(), Instance: e.cfg.Instance}
 	for _, part := range []struct {
 		families []*dto.MetricFamily
 		since    time.Time
-	}{{ofService, service}, {ofProcess, worker}} {
+	}{{ofService, d.started}, {ofProcess, worker}} {
 		for r := range s.Metrics(part.families, part.since, now) {
 			failed := e.client.Metrics(ctx, r)
 			if err == nil {

@@ -221,6 +221,9 @@ const lastAnswers = 50 * time.Millisecond
 // lastReload bounds how long a hand-over waits for the answer to the reload, or the change of a member, that has asked for it.
 const lastReload = time.Second
 
+// lastRequest bounds how long a hand-over waits for a collector to answer. If it has not, the next worker sends these records of flows again.
+const lastRequest = time.Second
+
 // handOver makes room for another worker: flows and sockets are left to it. It reports false if the flows cannot be
 // handed over, so that they would be lost: then this worker goes on, and the keeper is told. Reloads that were asked for meanwhile, and
 // a drain, are the next worker's.
@@ -231,6 +234,7 @@ func (l *lifecycle) handOver(signals host.Signals) bool {
 	l.keeping.SetLinger(linger > 0)
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTimeout)
 	defer cancel()
+	l.d.hooks.Accounting.Pause(lastRequest) // flows go on meanwhile
 	if err := l.d.saveEnded(); err != nil { // flows that end from now on are not in the next worker's list
 		l.log.Warn("the next worker does not know the flows that ended last", "error", err)
 	}
@@ -240,6 +244,7 @@ func (l *lifecycle) handOver(signals host.Signals) bool {
 	l.d.hooks.TLS.HandingOver(true)
 	if err := l.d.engine.HandOver(ctx); err != nil {
 		l.d.hooks.TLS.HandingOver(false)
+		l.d.hooks.Accounting.Continue()
 		l.d.handingOver.Store(false)
 		l.d.stay(err)
 		if l.d.reloads.all().Due {
@@ -261,7 +266,7 @@ func (l *lifecycle) handOver(signals host.Signals) bool {
 	default:
 	}
 	l.d.saveState(allSavedSources)
-	l.d.hooks.Accounting.Close()
+	l.d.hooks.Accounting.Leave()
 	if n := l.d.engine.Stats().Flows(); linger == 0 || n == 0 {
 		linger = 0
 	}

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/logs"
@@ -21,11 +22,14 @@ type Accounting struct {
 	logDropped func() int64     // returns the number of log lines dropped
 	progress   account.Progress // of the access log
 	flowDrops  *atomic.Int64    // records that the daemon's log dropped
-	access     atomic.Pointer[account.Log]
-	flowLog    atomic.Pointer[account.Log]
-	recent     atomic.Pointer[account.Recent] // nil: nobody can ask
+	// leftRecords is the number of records in left. They are taken, and not done with.
+	leftRecords *atomic.Int64
+	access      atomic.Pointer[account.Log]
+	flowLog     atomic.Pointer[account.Log]
+	recent      atomic.Pointer[account.Recent] // nil: nobody can ask
 
 	opening account.Opening // without Retry
+	left    *saved.Document // what the worker before has left of the records that its access log has not written
 
 	mu           sync.Mutex // serializes changes
 	accessConfig spec.AccessLog
@@ -34,11 +38,13 @@ type Accounting struct {
 
 // NewAccounting returns the counters, and logs that are not open yet. logDropped returns the number of lines of log that were
 // dropped; how says how the access log is opened, apart from Retry.
-func NewAccounting(log *slog.Logger, logDropped func() int64, counters *account.Counters, v *saved.Values, how account.Opening) *Accounting {
-	b := &Accounting{counters: counters, values: v, log: log, logDropped: logDropped, opening: how, loggedFlows: account.LogNone}
+func NewAccounting(log *slog.Logger, logDropped func() int64, counters *account.Counters, v *saved.Values, left *saved.Document, how account.Opening) *Accounting {
+	b := &Accounting{counters: counters, values: v, log: log, logDropped: logDropped, opening: how, loggedFlows: account.LogNone, left: left, leftRecords: v.Word("access-log.left")}
 	b.progress = account.Progress{Taken: v.Word("access-log.taken"), Done: v.Word("access-log.done"), Dropped: v.Word("access-log.dropped")}
 	b.flowDrops = v.Word("log.flows.dropped")
-	if n := b.progress.Resume(); n > 0 {
+	n, adopt := b.progress.Resume(b.leftRecords.Load())
+	b.leftRecords.Store(adopt)
+	if n > 0 {
 		log.Warn("the worker before was killed with flow records that were not in the access log yet", "dropped", n)
 	}
 	return b
@@ -77,6 +83,7 @@ func (b *Accounting) Use(next *Logs) {
 		b.accessConfig = next.config
 		replaceLog(&b.access, next.access)
 	}
+	b.adopt()
 	if next.flows != b.loggedFlows {
 		b.loggedFlows = next.flows
 		log := b.log
@@ -85,6 +92,48 @@ func (b *Accounting) Use(next *Logs) {
 		}
 		replaceLog(&b.flowLog, account.NewFlowLog(log, b.loggedFlows, account.Progress{Dropped: b.flowDrops}))
 	}
+}
+
+// adopt writes the records that the worker before has left, once its configuration is the running one: a worker that ends before leaves them to
+// the one after it.
+func (b *Accounting) adopt() {
+	n := b.leftRecords.Load()
+	if n == 0 {
+		return
+	}
+	text, err := b.left.Read()
+	b.leftRecords.Store(0)
+	if err := b.left.Write(nil); err != nil {
+		b.log.Error("flow records that are sent now are kept, too", "error", err)
+	}
+	if l := b.access.Load(); l.Adopts() {
+		l.Adopt(n, text, err)
+		return
+	}
+	b.progress.Dropped.Add(n)
+	b.progress.Done.Add(n)
+	b.log.Warn("the worker before has left flow records for a collector, and there is none any more", "dropped", n)
+}
+
+// Pause begins no further request to a collector, and waits for at most that long for the answer to one that is on its way.
+func (b *Accounting) Pause(most time.Duration) { b.access.Load().Pause(most) }
+
+// Continue ends a pause.
+func (b *Accounting) Continue() { b.access.Load().Continue() }
+
+// Leave is Close for a worker that hands over: what a collector does not have yet is left to the next one.
+func (b *Accounting) Leave() {
+	b.mu.Lock()
+	text, n := b.access.Load().Leave()
+	b.mu.Unlock()
+	if n > 0 {
+		if err := b.left.Write(text); err != nil {
+			b.log.Error("flow records are lost to the collector", "records", n, "error", err)
+		} else {
+			b.leftRecords.Store(int64(n))
+		}
+	}
+	b.Close()
 }
 
 // Close closes logs that were not used; nil: there are none.

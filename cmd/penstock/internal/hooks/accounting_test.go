@@ -19,7 +19,7 @@ import (
 func TestReloadOfLoggedFlows(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&out, nil))
-	b := NewAccounting(log, func() int64 { return 0 }, account.NewCounters(), saved.NewValues(counts.Heap(saved.ValuesLayout)), account.Opening{})
+	b := NewAccounting(log, func() int64 { return 0 }, account.NewCounters(), saved.NewValues(counts.Heap(saved.ValuesLayout)), nil, account.Opening{})
 	stages := []struct {
 		flows string
 		want  []string

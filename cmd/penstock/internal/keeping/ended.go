@@ -14,7 +14,10 @@ type Ended struct {
 	Problems []api.EndedFlow `json:"problems"`
 }
 
-const labelEnded = "ended"
+const (
+	labelEnded   = "ended"
+	labelRecords = "records"
+)
 
 // ended is what one worker leaves to the next of the flows that ended in it.
 type ended struct {

@@ -56,6 +56,9 @@ type Link struct {
 	// Values are counters that go on in the next worker.
 	Values *saved.Values
 
+	// Records are those of flows that the worker before has left for a collector.
+	Records *saved.Document
+
 	historyFile *saved.Document
 	past        history // written when a worker starts
 }

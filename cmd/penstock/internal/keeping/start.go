@@ -173,7 +173,7 @@ func (k *Link) takeOver(cfg *spec.Config, log *slog.Logger) error {
 	for _, d := range []struct {
 		to    **saved.Document
 		label string
-	}{{&k.config, labelConfig}, {&k.historyFile, labelHistory}, {&k.ended.file, labelEnded}} {
+	}{{&k.config, labelConfig}, {&k.historyFile, labelHistory}, {&k.ended.file, labelEnded}, {&k.Records, labelRecords}} {
 		if *d.to, err = k.openDocument(d.label); err != nil && (k.First() || *d.to == nil) {
 			return err
 		} else if err != nil { // flows are more important

@@ -14,6 +14,7 @@ import (
 	logs "go.opentelemetry.io/proto/slim/otlp/logs/v1"
 	metrics "go.opentelemetry.io/proto/slim/otlp/metrics/v1"
 	resource "go.opentelemetry.io/proto/slim/otlp/resource/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 // MaxPoints is the number of data points of one request. A collector accepts 20 MiB; so many have a tenth of it.
@@ -60,6 +61,20 @@ func (s Source) Logs(list []*logs.LogRecord) *collectorlogs.ExportLogsServiceReq
 		Resource:  s.resource(),
 		ScopeLogs: []*logs.ScopeLogs{{Scope: &common.InstrumentationScope{Name: scope, Version: s.Version}, LogRecords: list}},
 	}}}
+}
+
+// EncodeRecords returns records as a process leaves them to the next one.
+func EncodeRecords(list []*logs.LogRecord) ([]byte, error) {
+	return proto.Marshal(&logs.ScopeLogs{LogRecords: list})
+}
+
+// DecodeRecords returns what EncodeRecords was given.
+func DecodeRecords(text []byte) ([]*logs.LogRecord, error) {
+	m := new(logs.ScopeLogs)
+	if err := proto.Unmarshal(text, m); err != nil {
+		return nil, err
+	}
+	return m.LogRecords, nil
 }
 
 // Metrics yields the requests with metrics as they are now, one after the other, each with at most MaxPoints. Counters count since

@@ -16,6 +16,8 @@
 //	history     keeping, Link.AddStart      when a worker starts          JSON; if it does not parse, it begins   64 MiB, twice
 //	                                                                      anew
 //	ended       keeping, Link.SaveEnded     when a worker hands over      JSON; as history                        account.MaxRecent flows
+//	records     hooks, Accounting.Leave     when a worker hands over      protobuf, logs.ScopeLogs of OTLP; the   the queue of the access log
+//	                                                                      word access-log.left says how many
 //	counters    account, upstream, Values   in place, as they count       the names of tables and words; what     the rows of each table
 //	                                                                      fits is copied                          (counts.Layout)
 //	ledgers     relay, internal/ledger      in place, in each turn        version and feature bits; what cannot   a record for each flow

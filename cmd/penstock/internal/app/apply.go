@@ -64,7 +64,7 @@ func stages() []stage {
 			prepare: func(a *application) (err error) { a.servers, err = a.openCertificates(a.written); return err }},
 		{name: "files of TLS to members", place: "as certificates",
 			prepare: func(a *application) error { return a.goWithout(a.checkClientFiles(a.written)) }},
-		{name: "lists", place: "as certificates", prepare: (*application).openLists, commit: func(a *application) { a.pokeLists() }},
+		{name: "lists", place: "as certificates", prepare: (*application).openLists},
 		{name: "logs", place: "files may be writable only before the sandbox, or by another worker; clients of the new listeners are in the new ones",
 			prepare: (*application).openLogs, commit: func(a *application) { a.hooks.Accounting.Use(a.logs) }, undo: func(a *application) { a.logs.Close() }},
 		{name: "sandbox", place: "everything is open that needs privileges, and nobody was accepted or asked yet",
@@ -74,6 +74,8 @@ func stages() []stage {
 			commit: (*application).makeNext},
 		{name: "groups and listeners", place: "nothing can fail any more; whoever must not see some of both configurations waits meanwhile",
 			commit: (*application).switchOver},
+		{name: "lists from elsewhere", place: "they are loaded, and files of those that are gone removed, by what is active",
+			commit: func(a *application) { a.pokeLists() }},
 		{name: "old sockets", place: "new clients go by the new listeners already",
 			commit: (*application).closeOld},
 		{name: "members that lead back", place: "the members are those of the new groups", commit: func(a *application) { a.updateCycles() }},
@@ -178,6 +180,7 @@ func (a *application) switchOver() {
 		a.next.plans[l.Name] = s
 		a.usePlan(l, s, a.sockets)
 	}
+	a.hooks.Names.SetLimits(cfg.Names)
 	a.active.Store(a.next)
 	a.splits.forget(a.next)
 	if len(a.leaving) > 0 {

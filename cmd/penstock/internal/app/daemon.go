@@ -181,7 +181,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 		Permit:     func(to spec.Endpoint) bool { return d.sandboxed.Permits(to) },
 		Discoverer: newDiscoverers(log, cfg.Node), Zone: cfg.Node.Zone, LastGood: answers.Read(), Share: d.fleet.share, Counts: k.CountsMemory(), Saved: &d.keeping.Before().Members})
 	d.hooks.Clients, d.hooks.Groups = d.clients, d.set
-	d.hooks.Names = destination.NewCache(upstream.DNS{}.Addresses, destination.DefaultLimits, d.keeping.Values.Word)
+	d.hooks.Names = destination.NewCache(upstream.DNS{}.Addresses, cfg.Names, d.keeping.Values.Word)
 	d.hooks.QUICCounts = hooks.NewQUICCounts(d.keeping.Values.Word)
 	d.hooks.OwnListener = func(at relay.Addr) string { return d.active.Load().ownListeners.ListenerAt(at) }
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: cycle.NewListeners(nil, nil)})

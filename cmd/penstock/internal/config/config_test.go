@@ -71,6 +71,7 @@ func TestDefaults(t *testing.T) {
 		OTLP:      spec.OTLP{Every: time.Minute},
 		Admin:     spec.Admin{Mode: 0o600},
 		Drain:     30 * time.Second,
+		Names:     spec.NameLimits{Names: 8192, Failures: 2048, MinAge: time.Second, MaxAge: time.Hour, Lookups: 64, Queue: 1024, PerSource: 32, Timeout: 10 * time.Second},
 		Fleet:     spec.Fleet{DrainGrace: spec.DefaultDrainGrace},
 		Sandbox:   spec.Sandbox{Mode: "on"},
 		Groups:    []*spec.Group{group},

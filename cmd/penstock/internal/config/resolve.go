@@ -29,6 +29,9 @@ func (r *reader) resolve(f *file) *spec.Config {
 	}
 	r.registries(f)
 	r.lists(f)
+	if f.Names.MinAge > f.Names.MaxAge {
+		r.fail(r.position(&f.Names.MinAge, &f.Names.MaxAge), fault{problem: "longer than max-age", allowed: "at most max-age"})
+	}
 	r.otlp(f)
 	for _, l := range f.listeners {
 		listenerKeys.fill(r, l, &base.listener)

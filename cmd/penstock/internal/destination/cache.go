@@ -9,31 +9,21 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
 // LookupFunc returns the addresses of a name, in the order in which they are tried, and how long that holds.
 type LookupFunc func(ctx context.Context, name string) (addrs []netip.Addr, ttl time.Duration, err error)
 
-// Limits bound what names take, whatever clients ask for. The zero value has the defaults.
-type Limits struct {
-	Names     int // answers with addresses that are kept; those asked for longest ago go first
-	Failures  int // answers without, which have room of their own: names that do not exist push out none that do
-	Lookups   int // names that are looked up at the same time
-	Queue     int // names that wait for that
-	PerSource int // names that are looked up, or wait for that, because of one source: an IPv4 address, or an IPv6 /64
-}
-
-// DefaultLimits are the limits of the daemon.
-var DefaultLimits = Limits{Names: 8192, Failures: 2048, Lookups: 64, Queue: 1024, PerSource: 32}
+// DefaultLimits are the limits of the zero value, key by key.
+var DefaultLimits = spec.NameLimits{Names: 8192, Failures: 2048, MinAge: time.Second, MaxAge: time.Hour, Lookups: 64, Queue: 1024, PerSource: 32, Timeout: 10 * time.Second}
 
 const (
-	lookupTimeout = 10 * time.Second
-	minTTL        = time.Second
-	maxTTL        = time.Hour
-	defaultTTL    = 30 * time.Second // of an answer that does not say how long it holds, such as one of /etc/hosts
-	notFoundTTL   = 5 * time.Second  // of a name that does not exist, or has no address
-	failureTTL    = time.Second      // of a resolver that fails
-	maxAddrs      = 32               // of one name that are kept
+	defaultTTL  = 30 * time.Second // of an answer that does not say how long it holds, such as one of /etc/hosts
+	notFoundTTL = 5 * time.Second  // of a name that does not exist, or has no address
+	failureTTL  = time.Second      // of a resolver that fails
+	maxAddrs    = 32               // of one name that are kept
 )
 
 // An Answer is what is known of a name.
@@ -67,12 +57,12 @@ type Wait struct {
 // use and do not block.
 type Cache struct {
 	lookup LookupFunc
-	limits Limits
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
 	mu       sync.Mutex
+	limits   spec.NameLimits
 	closed   bool
 	names    map[string]*name
 	good     list.List // of *name with addresses, the one last asked for first
@@ -120,13 +110,24 @@ func totalsOf(word func(name string) *atomic.Int64) totals {
 
 // NewCache returns a cache that looks up with lookup. word returns where a number is counted; nil: it ends with the cache. The caller must
 // close it.
-func NewCache(lookup LookupFunc, limits Limits, word func(name string) *atomic.Int64) *Cache {
-	if limits == (Limits{}) {
+func NewCache(lookup LookupFunc, limits spec.NameLimits, word func(name string) *atomic.Int64) *Cache {
+	c := &Cache{lookup: lookup, names: map[string]*name{}, bySource: map[netip.Prefix]int{}, totals: totalsOf(word)}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.SetLimits(limits)
+	return c
+}
+
+// SetLimits changes the limits. What is kept beyond them is dropped; what is looked up, or waits for that, stays.
+func (c *Cache) SetLimits(limits spec.NameLimits) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if limits == (spec.NameLimits{}) {
 		limits = DefaultLimits
 	}
-	c := &Cache{lookup: lookup, limits: limits, names: map[string]*name{}, bySource: map[netip.Prefix]int{}, totals: totalsOf(word)}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	return c
+	c.limits = limits
+	c.trim(&c.good, limits.Names)
+	c.trim(&c.bad, limits.Failures)
+	c.beginQueued()
 }
 
 // Close ends all lookups, and waits for them. Nobody is resumed.
@@ -247,8 +248,9 @@ func sourceOf(a netip.Addr) netip.Prefix {
 // begin looks a name up. The caller holds the lock.
 func (c *Cache) begin(n *name) {
 	c.running++
+	timeout := c.limits.Timeout
 	c.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(c.ctx, lookupTimeout)
+		ctx, cancel := context.WithTimeout(c.ctx, timeout)
 		defer cancel()
 		addrs, ttl, err := c.lookup(ctx, n.text)
 		c.end(n, addrs, ttl, err)
@@ -271,7 +273,7 @@ func (c *Cache) end(n *name, addrs []netip.Addr, ttl time.Duration, err error) {
 		if ttl == 1<<63-1 {
 			ttl = defaultTTL
 		}
-		ttl = min(ttl, maxTTL)
+		ttl = max(min(ttl, c.limits.MaxAge), c.limits.MinAge)
 	case err == nil, errors.As(err, &dns) && dns.IsNotFound:
 		c.totals.notFound.Add(1)
 		ttl, addrs = notFoundTTL, nil
@@ -283,7 +285,7 @@ func (c *Cache) end(n *name, addrs []netip.Addr, ttl time.Duration, err error) {
 		ttl, addrs = failureTTL, nil
 	}
 	n.answer = &Answer{addrs[:min(len(addrs), maxAddrs)], err}
-	n.expires = time.Now().Add(max(ttl, minTTL))
+	n.expires = time.Now().Add(ttl)
 	c.keep(n)
 	var all []Resumer
 	for e := n.waits.Front(); e != nil; e = n.waits.Front() {
@@ -293,14 +295,19 @@ func (c *Cache) end(n *name, addrs []netip.Addr, ttl time.Duration, err error) {
 		w.answer, w.name, w.place, w.resume = n.answer, nil, nil, nil
 		c.flows--
 	}
-	if next := c.queue.Front(); next != nil {
-		n := c.queue.Remove(next).(*name)
-		n.queued = nil
-		c.begin(n)
-	}
+	c.beginQueued()
 	c.mu.Unlock()
 	for _, r := range all {
 		r.Resume()
+	}
+}
+
+// beginQueued looks up as many names as may be. The caller holds the lock.
+func (c *Cache) beginQueued() {
+	for c.running < c.limits.Lookups && c.queue.Len() > 0 && !c.closed {
+		n := c.queue.Remove(c.queue.Front()).(*name)
+		n.queued = nil
+		c.begin(n)
 	}
 }
 
@@ -316,9 +323,14 @@ func (c *Cache) keep(n *name) {
 		n.kept, most = &c.bad, c.limits.Failures
 	}
 	n.place = n.kept.PushFront(n)
-	for e := n.kept.Back(); n.kept.Len() > most; e = n.kept.Back() {
+	c.trim(n.kept, most)
+}
+
+// trim drops the answers that were asked for longest ago, until there are no more than most. The caller holds the lock.
+func (c *Cache) trim(kept *list.List, most int) {
+	for e := kept.Back(); kept.Len() > most; e = kept.Back() {
 		old := e.Value.(*name)
-		n.kept.Remove(e)
+		kept.Remove(e)
 		old.place, old.kept = nil, nil
 		if time.Now().Before(old.expires) {
 			c.totals.evicted.Add(1)

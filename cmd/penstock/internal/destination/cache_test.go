@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
 // A resolver in memory: names take a while, and are counted.
@@ -60,6 +62,12 @@ func addrs(list ...string) (all []netip.Addr) {
 	return all
 }
 
+// limits has the ages of the defaults.
+func limits(l spec.NameLimits) spec.NameLimits {
+	l.MinAge, l.MaxAge, l.Timeout = DefaultLimits.MinAge, DefaultLimits.MaxAge, DefaultLimits.Timeout
+	return l
+}
+
 // sizes returns how much the cache has of everything.
 func (c *Cache) sizes() (n Counts, names, sources int) {
 	n = c.Counts()
@@ -81,7 +89,7 @@ var here = netip.MustParseAddr("192.0.2.1")
 func TestOneLookupForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r resolver
-		c := NewCache(r.lookup, Limits{}, nil)
+		c := NewCache(r.lookup, spec.NameLimits{}, nil)
 		defer c.Close()
 		flows := make([]flow, 100)
 		for i := range flows {
@@ -119,7 +127,7 @@ func TestHowLongAnswersHold(t *testing.T) {
 		ttl, holds time.Duration
 		err        error
 	}{
-		"a minute": {ttl: time.Minute, holds: time.Minute}, "zero": {holds: minTTL}, "a day": {ttl: 24 * time.Hour, holds: maxTTL}, "hosts": {ttl: 1<<63 - 1, holds: defaultTTL},
+		"a minute": {ttl: time.Minute, holds: time.Minute}, "zero": {holds: time.Second}, "a day": {ttl: 24 * time.Hour, holds: time.Hour}, "hosts": {ttl: 1<<63 - 1, holds: defaultTTL},
 		"gone": {err: &net.DNSError{IsNotFound: true}, holds: notFoundTTL}, "failure": {err: errors.New("?"), holds: failureTTL}, "late": {err: context.DeadlineExceeded, holds: failureTTL},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -129,7 +137,7 @@ func TestHowLongAnswersHold(t *testing.T) {
 				}
 				return addrs("93.184.216.34"), c.ttl, nil
 			}}
-			cache := NewCache(r.lookup, Limits{}, nil)
+			cache := NewCache(r.lookup, spec.NameLimits{}, nil)
 			defer cache.Close()
 			cache.Ask("a.test", here, nil, nil)
 			time.Sleep(10 * time.Millisecond)
@@ -151,7 +159,7 @@ func TestHowLongAnswersHold(t *testing.T) {
 func TestNoAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := resolver{answers: func(string) ([]netip.Addr, time.Duration, error) { return nil, time.Hour, nil }}
-		c := NewCache(r.lookup, Limits{}, nil)
+		c := NewCache(r.lookup, spec.NameLimits{}, nil)
 		defer c.Close()
 		var f flow
 		c.Ask("a.test", here, &f.Wait, &f)
@@ -165,7 +173,7 @@ func TestNoAddress(t *testing.T) {
 // A flood of random names from one source takes a bounded part of everything, and others go on at once.
 func TestFloodOfOneSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limits := Limits{Names: 100, Failures: 50, Lookups: 8, Queue: 100, PerSource: 4}
+		bounds := limits(spec.NameLimits{Names: 100, Failures: 50, Lookups: 8, Queue: 100, PerSource: 4})
 		r := resolver{answers: func(name string) ([]netip.Addr, time.Duration, error) {
 			if name == "good.test" {
 				return addrs("93.184.216.34"), time.Hour, nil
@@ -177,7 +185,7 @@ func TestFloodOfOneSource(t *testing.T) {
 			}
 			return 3 * time.Second // a resolver that is slow with names that do not exist
 		}}
-		c := NewCache(r.lookup, limits, nil)
+		c := NewCache(r.lookup, bounds, nil)
 		defer c.Close()
 		limited := 0
 		for i := range 10000 {
@@ -205,7 +213,7 @@ func TestQueuedNameIsGivenUp(t *testing.T) {
 		r := resolver{takes: func(string) time.Duration { return 5 * time.Second }, answers: func(string) ([]netip.Addr, time.Duration, error) {
 			return addrs("93.184.216.34"), time.Second, nil
 		}}
-		c := NewCache(r.lookup, Limits{Names: 9, Failures: 9, Lookups: 1, Queue: 3, PerSource: 5}, nil)
+		c := NewCache(r.lookup, limits(spec.NameLimits{Names: 9, Failures: 9, Lookups: 1, Queue: 3, PerSource: 5}), nil)
 		defer c.Close()
 		c.Ask("known.test", here, nil, nil)
 		time.Sleep(7 * time.Second)
@@ -249,14 +257,14 @@ func TestQueuedNameIsGivenUp(t *testing.T) {
 // A flood from everywhere is bounded, too, in memory and in queries, and pushes no good name out.
 func TestFloodFromEverywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limits := Limits{Names: 20, Failures: 10, Lookups: 8, Queue: 16, PerSource: 4}
+		bounds := limits(spec.NameLimits{Names: 20, Failures: 10, Lookups: 8, Queue: 16, PerSource: 4})
 		r := resolver{answers: func(name string) ([]netip.Addr, time.Duration, error) {
 			if name == "good.test" {
 				return addrs("93.184.216.34"), time.Hour, nil
 			}
 			return nil, 0, &net.DNSError{IsNotFound: true}
 		}}
-		c := NewCache(r.lookup, limits, nil)
+		c := NewCache(r.lookup, bounds, nil)
 		defer c.Close()
 		c.Ask("good.test", here, nil, nil)
 		time.Sleep(time.Second)
@@ -298,7 +306,7 @@ func TestRandomFlows(t *testing.T) {
 				return addrs("93.184.216.34"), time.Duration(len(name)) * time.Second, nil
 			},
 		}
-		c := NewCache(r.lookup, Limits{Names: 3, Failures: 2, Lookups: 2, Queue: 3, PerSource: 3}, nil)
+		c := NewCache(r.lookup, limits(spec.NameLimits{Names: 3, Failures: 2, Lookups: 2, Queue: 3, PerSource: 3}), nil)
 		defer c.Close()
 		flows := make([]flow, 2000)
 		left := map[int]bool{}
@@ -333,7 +341,7 @@ func TestRandomFlows(t *testing.T) {
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := resolver{takes: func(string) time.Duration { return time.Hour }}
-		c := NewCache(r.lookup, Limits{}, nil)
+		c := NewCache(r.lookup, spec.NameLimits{}, nil)
 		var f flow
 		c.Ask("a.test", here, &f.Wait, &f)
 		c.Close()
@@ -341,5 +349,76 @@ func TestClose(t *testing.T) {
 			t.Error(s)
 		}
 		c.Leave(&f.Wait)
+	})
+}
+
+// Other limits hold at once: what is kept beyond them is dropped, and names that wait are looked up. What has begun goes on.
+func TestSetLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := resolver{takes: func(name string) time.Duration {
+			if name == "slow.test" {
+				return 5 * time.Second
+			}
+			return time.Second
+		}, answers: func(name string) ([]netip.Addr, time.Duration, error) {
+			if name[0] == 'x' {
+				return nil, 0, &net.DNSError{IsNotFound: true}
+			}
+			return addrs("93.184.216.34"), 24 * time.Hour, nil
+		}}
+		c := NewCache(r.lookup, spec.NameLimits{}, nil)
+		defer c.Close()
+		for i := range 20 {
+			c.Ask(fmt.Sprintf("a%d.test", i), here, nil, nil)
+			if i < 12 {
+				c.Ask(fmt.Sprintf("x%d.test", i), here, nil, nil)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if n, names, _ := c.sizes(); n.Names != 20 || n.Failures != 12 || names != 32 {
+			t.Fatalf("%+v", n)
+		}
+		less := limits(spec.NameLimits{Names: 5, Failures: 3, Lookups: 1, Queue: 10, PerSource: 10})
+		c.SetLimits(less)
+		if n, names, _ := c.sizes(); n.Names != 5 || n.Failures != 3 || names != 8 || n.Evicted != 15+9 {
+			t.Errorf("%+v, %d names", n, names)
+		}
+		for i := range 5 {
+			c.Ask(fmt.Sprintf("b%d.test", i), here, nil, nil)
+		}
+		if n := c.Counts(); n.Lookups != 1 || n.Queued != 4 {
+			t.Errorf("%+v", n)
+		}
+		less.Lookups, less.MaxAge = 3, time.Minute
+		c.SetLimits(less)
+		if n := c.Counts(); n.Lookups != 3 || n.Queued != 2 {
+			t.Errorf("%+v", n)
+		}
+		less.Lookups = 1
+		c.SetLimits(less)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := c.Counts(); n.Lookups != 1 || n.Queued != 1 {
+			t.Errorf("three have ended, of which one may follow: %+v", n)
+		}
+		time.Sleep(59 * time.Second)
+		synctest.Wait()
+		if _, s := c.Ask("b1.test", here, nil, nil); s != Known {
+			t.Errorf("before max-age: %v", s)
+		}
+		time.Sleep(2 * time.Second)
+		if _, s := c.Ask("b1.test", here, nil, nil); s != Pending {
+			t.Errorf("after max-age: %v", s)
+		}
+		less.Timeout = 2 * time.Second
+		c.SetLimits(less)
+		time.Sleep(10 * time.Second)
+		c.Ask("slow.test", here, nil, nil)
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if n := c.Counts(); n.Failed != 1 || n.Lookups != 0 {
+			t.Errorf("timeout: %+v", n)
+		}
 	})
 }

@@ -276,7 +276,7 @@ defaults: timeouts tcp sniff removed balance retries queue slow-start check ejec
 defaults.timeouts: connect retries first-byte idle half-closed life life-jitter
 discover: registry port port-name tags datacenter stale namespace partition peer family docker-network published network every weight max-flows
 eject: failures for max share
-file: include defaults engine limits log access-log admin reload sandbox drain registries lists otlp fleet listeners groups
+file: include defaults engine limits log access-log admin reload sandbox drain registries lists names otlp fleet listeners groups
 fleet: registry drain-grace
 group: balance hash members discover destination zone lookups timeouts retries queue slow-start check agent eject down up rebalance panic proxy-protocol dscp tcp tls quic
 group.proxy-protocol: version datagrams tlvs forward names tls certificate
@@ -287,6 +287,7 @@ group.timeouts: connect retries
 group.tls: server-name verify min-version alpn starttls
 keeper: linger max-lingering
 limits: flows new-flows burst
+names: kept failures min-age max-age lookups queue per-source timeout
 listener: datagrams backlog allow deny limits proxy-protocol sniff timeouts tcp tls starttls interface amplification replies unreachable tos removed routes to split-by
 listener.amplification: ratio always
 listener.limits: flows new-flows burst bandwidth source client

@@ -28,6 +28,7 @@ type Config struct {
 	Layers     []Layer       // the texts that came from a registry, in the order of the command line
 	Drain      time.Duration // how long flows may continue after the first signal
 	Registries []*Registry   // in the file's order
+	Names      NameLimits    // of groups with a destination
 	Lists      []*List       // in the file's order
 	Listeners  []*Listener   // in the file's order
 	Groups     []*Group      // in the file's order

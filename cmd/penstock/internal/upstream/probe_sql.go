@@ -152,14 +152,14 @@ func mysqlPacket(conn net.Conn) (b []byte, number byte, err error) {
 }
 
 // mysqlErrorOf returns the error of an ERR packet, or nil if it refuses the user: ER_DBACCESS_DENIED_ERROR, ER_ACCESS_DENIED_ERROR,
-// ER_ACCESS_DENIED_NO_PASSWORD_ERROR, ER_NOT_SUPPORTED_AUTH_MODE.
+// ER_ACCESS_DENIED_NO_PASSWORD_ERROR, ER_NOT_SUPPORTED_AUTH_MODE; or ER_SECURE_TRANSPORT_REQUIRED, the session because it is not within TLS.
 func mysqlErrorOf(b []byte) error {
 	if len(b) < 3 {
 		return errors.New("the error has no code, which is not MySQL's")
 	}
 	code, message := binary.LittleEndian.Uint16(b[1:]), b[3:]
 	switch code {
-	case 1044, 1045, 1698, 1251:
+	case 1044, 1045, 1698, 1251, 3159:
 		return nil
 	}
 	if len(message) >= 6 && message[0] == '#' {

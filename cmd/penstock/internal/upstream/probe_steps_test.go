@@ -208,6 +208,7 @@ func TestProbeMySQL(t *testing.T) {
 	}{
 		{"lets in", greeting, mysqlSays(2, "\x00\x00\x00\x02\x00\x00\x00"), ""},
 		{"refuses the user", greeting, mysqlSays(2, refuses(1045, "#28000Access denied for user 'me'")), ""},
+		{"wants TLS", greeting, mysqlSays(2, refuses(3159, "#08004Connections using insecure transport are prohibited while --require_secure_transport=ON.")), ""},
 		{"asks for another password", greeting, mysqlSays(2, "\xfecaching_sha2_password\x00abc\x00") + mysqlSays(4, refuses(1045, "#28000Access denied")), ""},
 		{"asks for three passwords", greeting, mysqlSays(2, "\xfeed25519\x00abc\x00") + mysqlSays(4, "\xfemysql_native_password\x00abc\x00") + mysqlSays(6, "\x01\x04") + mysqlSays(8, refuses(1045, "#28000Access denied")), ""},
 		{"asks for passwords without end", greeting, strings.Repeat(mysqlSays(2, "\xfex\x00"), mysqlMostAsked), `the server asks for passwords without end, which is not MySQL's`},

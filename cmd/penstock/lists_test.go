@@ -154,4 +154,17 @@ listeners: {web: {listen: 'tcp://127.0.0.1:0', deny: ['list:bad'], to: 'echo:'}}
 	}
 	put("192.0.2.0/24\n")
 	testwait.Until(t, "the list is loaded again", func() bool { l := list(); return l.Networks == 1 && !l.Saved })
+	saved := func(name string) bool {
+		_, err := os.Stat(dir + "/state/list-" + name + ".txt")
+		return err == nil
+	}
+	if !saved("bad") {
+		t.Error("the list is not saved")
+	}
+	k.write(t, `keeper: {}
+lists: {worse: {url: '{0}/list', every: 1s}}
+listeners: {web: {listen: 'tcp://127.0.0.1:0', deny: ['list:worse'], to: 'echo:'}}
+`, server.URL)
+	k.reload()
+	testwait.Until(t, "what was saved of the list that is gone is removed, and the new one is there", func() bool { return !saved("bad") && saved("worse") })
 }

@@ -75,6 +75,7 @@ func (d *daemon) lookAtLists() {
 			return
 		case <-tick.C:
 		case <-d.listsChanged:
+			d.forgetLists(d.active.Load().lists)
 		}
 		cfg := d.active.Load()
 		for _, s := range cfg.Lists {

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/lists"
@@ -17,6 +19,8 @@ import (
 // loaded begins with it.
 type savedLists struct {
 	folder string // empty: none
+
+	mu sync.Mutex // held while a file is written, or removed
 }
 
 // maxSavedList bounds the file of a list: each network has less than 60 bytes.
@@ -30,9 +34,34 @@ func (d *daemon) saveList(l *lists.List, final bool) {
 	if s.folder == "" || l.Spec.File != "" {
 		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cfg := d.active.Load(); cfg.lists.Named(l.Spec.Name) != l {
+		return // it was removed meanwhile, or is another one
+	}
 	err := l.Save(time.Now(), final, func(text []byte) error { return saved.WriteFile(s.path(l.Spec.Name), "", text) })
 	if err != nil {
 		d.log.Warn("the list cannot be written for the next start", "list", l.Spec.Name, "error", d.sandboxed.Explain(err))
+	}
+}
+
+// forgetLists removes the files of lists that the configuration does not have, or not from elsewhere, any more.
+func (d *daemon) forgetLists(t *lists.Table) {
+	s := &d.savedLists
+	if s.folder == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	files, _ := filepath.Glob(s.path("*")) // the pattern is good
+	for _, file := range files {
+		name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), "list-"), ".txt")
+		if l := t.Named(name); l != nil && l.Spec.File == "" {
+			continue
+		}
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			d.log.Warn("what was saved of a list that is gone cannot be removed", "file", file, "error", d.sandboxed.Explain(err))
+		}
 	}
 }
 

@@ -42,21 +42,28 @@ func (b *Ban) over(now time.Time) bool { return !b.Until.IsZero() && !now.Before
 
 // Bans are the bans that hold. They outlive configurations. A nil *Bans has none.
 type Bans struct {
-	set  atomic.Pointer[Set] // nil: none
-	hits atomic.Int64
+	// A ban is in one of two sets. New ones are in the small one, which is made anew for each; that of all others is not: a thousand bans in a
+	// second take no more time when there are many.
+	set, recent atomic.Pointer[Set] // nil: none
+	hits        atomic.Int64
 
-	mu  sync.Mutex
-	all map[netip.Prefix]Ban
+	mu     sync.Mutex
+	all    map[netip.Prefix]Ban
+	latest []Entry // those of recent
 }
+
+// maxRecent is how many bans are in the small set before they are put into the other one.
+const maxRecent = 256
 
 // Contains reports whether an address, which is canonical, is banned, and counts it if it is.
 func (b *Bans) Contains(a netip.Addr) bool {
 	if b == nil {
 		return false
 	}
-	s := b.set.Load()
-	if s == nil || !s.Contains(a) {
-		return false
+	if s := b.recent.Load(); s == nil || !s.Contains(a) {
+		if s := b.set.Load(); s == nil || !s.Contains(a) {
+			return false
+		}
 	}
 	b.hits.Add(1)
 	return true
@@ -65,8 +72,8 @@ func (b *Bans) Contains(a netip.Addr) bool {
 // Hits returns how many clients were refused.
 func (b *Bans) Hits() int64 { return b.hits.Load() }
 
-// Change adds bans and lifts those of networks, and reports whether anything has changed. Those that are over, and those that cannot be added,
-// because there are too many, are left out: the error says so.
+// Change adds bans and lifts those of networks, and reports whether anything has changed. Those that cannot be added, because there are too many,
+// are left out: the error says so. Without any to add or to lift, it removes those that are over.
 func (b *Bans) Change(now time.Time, add []Ban, lift []netip.Prefix) (changed bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -74,16 +81,19 @@ func (b *Bans) Change(now time.Time, add []Ban, lift []netip.Prefix) (changed bo
 }
 
 func (b *Bans) change(now time.Time, add []Ban, lift []netip.Prefix) (changed bool, err error) {
+	fewer := false
 	for _, p := range lift {
 		if _, ok := b.all[p]; ok {
 			delete(b.all, p)
-			changed = true
+			fewer = true
 		}
 	}
-	for p, ban := range b.all {
-		if ban.over(now) {
-			delete(b.all, p)
-			changed = true
+	if len(add)+len(lift) == 0 || len(b.all)+len(add) > MaxBans {
+		for p, ban := range b.all {
+			if ban.over(now) {
+				delete(b.all, p)
+				fewer = true
+			}
 		}
 	}
 	if b.all == nil {
@@ -98,13 +108,13 @@ func (b *Bans) change(now time.Time, add []Ban, lift []netip.Prefix) (changed bo
 		case !ok && len(b.all) >= MaxBans:
 			err = fmt.Errorf("there are %d bans already", MaxBans)
 		default:
-			b.all[ban.Network], changed = ban, true
+			if b.all[ban.Network], changed = ban, true; !ok {
+				b.latest = append(b.latest, Entry{ban.Network, 0})
+			}
 		}
 	}
-	if changed {
-		b.publish()
-	}
-	return changed, err
+	b.publish(fewer)
+	return changed || fewer, err
 }
 
 // FleetHas makes the bans of the fleet those of a list.
@@ -124,16 +134,19 @@ func (b *Bans) FleetHas(now time.Time, list []Ban) (changed bool, err error) {
 	return b.change(now, list, lift)
 }
 
-func (b *Bans) publish() {
-	if len(b.all) == 0 {
-		b.set.Store(nil)
+// publish shows what has changed to those who ask; fewer says that bans are gone.
+func (b *Bans) publish(fewer bool) {
+	if !fewer && len(b.latest) <= maxRecent {
+		b.recent.Store(NewSet(b.latest))
 		return
 	}
 	list := make([]Entry, 0, len(b.all))
 	for p := range b.all {
 		list = append(list, Entry{p, 0})
 	}
-	b.set.Store(NewSet(list))
+	b.set.Store(NewSet(list)) // first, so that no ban is in neither
+	b.recent.Store(nil)
+	b.latest = nil
 }
 
 // All returns the bans that hold, in the order of their networks.
@@ -150,6 +163,13 @@ func (b *Bans) All(now time.Time) []Ban {
 		return cmp.Or(x.Network.Addr().Compare(y.Network.Addr()), cmp.Compare(x.Network.Bits(), y.Network.Bits()))
 	})
 	return list
+}
+
+// Len returns how many bans there are.
+func (b *Bans) Len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.all)
 }
 
 // Find returns the ban of a network.

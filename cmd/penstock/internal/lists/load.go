@@ -13,6 +13,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/etcd"
@@ -30,7 +31,7 @@ type Host struct {
 }
 
 func (h *Host) open(path string) (*os.File, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // of a pipe, it would wait for the other end
 	if errors.Is(err, fs.ErrPermission) && h.Open != nil {
 		if asked, failed := h.Open(path); failed == nil {
 			return asked, nil
@@ -75,6 +76,11 @@ func (l *List) load(ctx context.Context, now time.Time, h Host) (bool, error) {
 	defer cancel()
 	set, r, err := l.read(ctx, now, h)
 	if err == nil && set == nil {
+		if l.Spec.CrowdSec != "" { // which has said so
+			l.mu.Lock()
+			l.status.Loaded = now
+			l.mu.Unlock()
+		}
 		return false, nil // it has not changed
 	}
 	defer giveBack(l.Set(), set)
@@ -122,9 +128,6 @@ func (l *List) read(ctx context.Context, now time.Time, h Host) (*Set, Report, e
 
 func (l *List) readFile(h Host) (*Set, Report, error) {
 	path := l.Spec.File
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // opening a pipe would wait for its other end
-		return nil, Report{}, fmt.Errorf("%s is not a regular file", path)
-	}
 	f, err := h.open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, Report{}, fmt.Errorf("%s: no such file", path)

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -197,6 +198,10 @@ func TestCrowdSec(t *testing.T) {
 		t.Fatal(err)
 	}
 	has(t, l, "2001:db8::1", "192.0.2.1")
+	now = now.Add(time.Minute)
+	if err := load(`{"new":null,"deleted":null}`, "false"); err != nil || !l.Status().Loaded.Equal(now) {
+		t.Errorf("nothing has changed, which is what was said at %v: loaded at %v, %v", now, l.Status().Loaded, err)
+	}
 	if err := load(`{`, "false"); err == nil {
 		t.Error("half an answer is not an error")
 	}
@@ -371,5 +376,21 @@ func (s shrinking) Seek(int64, int) (int64, error) {
 func TestShrinkingFile(t *testing.T) {
 	if set, _, err := parseAll(shrinking{strings.NewReader("192.0.2.1\n192.0.2.2\n")}, &spec.List{}); err == nil || !strings.Contains(err.Error(), "changed") {
 		t.Error(set.Len(), err)
+	}
+}
+
+// A pipe in the place of a file is refused at once, whoever else has it open.
+func TestPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := open(spec.List{Name: "pipe", File: path})
+	if err := l.Load(context.Background(), time.Now(), Host{}); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+		t.Errorf("a pipe: %v", err)
+	}
+	keyed := open(spec.List{Name: "crowd", CrowdSec: "http://127.0.0.1:1", KeyFile: path})
+	if err := keyed.Load(context.Background(), time.Now(), Host{}); err == nil || !strings.Contains(err.Error(), "not the key") {
+		t.Errorf("a pipe for a key: %v", err)
 	}
 }

@@ -22,9 +22,12 @@ type Set struct {
 
 // family is the networks of one kind of addresses.
 type family[A comparable] struct {
-	first []uint32 // of each 16 bits: the index of the first network that begins there or later; nil: the family is empty
+	first []uint32 // of each 16 bits: the index of the first network that begins there or later; nil: there are few
 	all   []network[A]
 }
+
+// indexed is from how many networks on a family has an index, which takes 256 KiB.
+const indexed = 4096
 
 // A network is one of a family.
 type network[A comparable] struct {
@@ -91,6 +94,9 @@ func (f *family[A]) finish(compare func(a, b A) int, begins func(a, b A, bits ui
 	if f.all = kept; cap(kept)-len(kept) > len(kept)/4 {
 		f.all = slices.Clone(kept)
 	}
+	if f.first = nil; len(f.all) < indexed {
+		return
+	}
 	f.first = make([]uint32, 0, 1<<16+1)
 	for i := range f.all {
 		for h := int(head(f.all[i].addr)); len(f.first) <= h; {
@@ -104,10 +110,10 @@ func (f *family[A]) finish(compare func(a, b A) int, begins func(a, b A, bits ui
 
 // find returns the index of the last network that does not begin after an address; -1: there is none.
 func (f *family[A]) find(head uint16, after func(A) bool) int {
-	if f.first == nil {
-		return -1
+	low, high := uint32(0), uint32(len(f.all))
+	if f.first != nil {
+		low, high = f.first[head], f.first[int(head)+1]
 	}
-	low, high := f.first[head], f.first[int(head)+1]
 	for low < high {
 		if middle := low + (high-low)/2; after(f.all[middle].addr) {
 			high = middle

@@ -287,6 +287,7 @@ var metricSets = []anySet{
 	}, metrics: []metric[api.Group]{
 		gauge("penstock_group_panic", "1 while the group is in panic mode: too few members are healthy, so all take flows.", func(g *api.Group) float64 { return boolValue(g.Panic) }),
 		counter("penstock_group_retries_total", "Connects that were retried at another member.", func(g *api.Group) float64 { return float64(g.Retries) }),
+		counter("penstock_down_kept_flows_total", "Flows that continued although their member went down and the group has down, because most of the group went down at once.", func(g *api.Group) float64 { return float64(g.DownKept) }),
 		gauge("penstock_queue_size", "Flows that the queue of the group can hold.", func(g *api.Group) float64 { return float64(g.Queue.Size) }),
 		gauge("penstock_queue_flows", "Flows in the queue now.", func(g *api.Group) float64 { return float64(g.Queue.Flows) }),
 		counter("penstock_queued_flows_total", "Flows that entered the queue.", func(g *api.Group) float64 { return float64(g.Queue.QueuedTotal) }),

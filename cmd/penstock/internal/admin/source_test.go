@@ -90,7 +90,7 @@ func (s *synthetic) Listeners() []api.Listener {
 }
 
 func (s *synthetic) Groups() []api.Group {
-	g := api.Group{Name: "backends", Balance: "p2c", Queue: api.Queue{Size: 100, Flows: 1, QueuedTotal: 3, TimedOut: 1, Full: 2}, Retries: 4, Numbers: s.numbers(),
+	g := api.Group{Name: "backends", Balance: "p2c", Queue: api.Queue{Size: 100, Flows: 1, QueuedTotal: 3, TimedOut: 1, Full: 2}, Retries: 4, DownKept: 12, Numbers: s.numbers(),
 		Lookups: []api.Lookup{{Name: "tcp://app.test:80", Members: 2, Failures: 3, Time: epoch, GoodTime: epoch, Error: "no such host"}}}
 	for i := range s.members {
 		m := api.Member{Name: memberName(i), Address: memberName(i), State: "up", Since: epoch, Available: true, Weight: 10, Connects: 100, Failures: 2, ConnectSeconds: 0.5, Answers: 90, FirstByteSeconds: 1.5, Numbers: s.numbers()}

@@ -95,6 +95,8 @@ type Group struct {
 	Panic       bool   `json:"panic,omitempty"` // panic mode: too few members are healthy, so all take flows
 	Queue       Queue  `json:"queue"`
 	Retries     int64  `json:"retries"` // connects that were retried at another member
+	// DownKept are the flows that down has not ended, because their member went down together with most of the group.
+	DownKept int64 `json:"down_kept"`
 	Numbers
 	Latency Latency  `json:"latency"`           // of its flows
 	Lookups []Lookup `json:"lookups,omitempty"` // of the names of the group and of its members

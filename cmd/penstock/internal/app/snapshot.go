@@ -432,6 +432,7 @@ func (d *snapshot) Groups() []api.Group {
 		if snap := snaps[g.Name]; snap != nil {
 			out.Panic = snap.Panic
 			out.Queue.Flows, out.Queue.QueuedTotal = snap.Queued, int64(snap.QueuedTotal)
+			out.DownKept = int64(snap.DownKept)
 			out.Changed = len(snap.Differences)
 			for _, l := range snap.Lookups {
 				out.Lookups = append(out.Lookups, api.Lookup{

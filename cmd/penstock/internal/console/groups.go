@@ -46,6 +46,9 @@ func printGroups(o out, list api.Groups, changes []api.MemberDifference, now tim
 		if q := g.Queue; q.Size > 0 {
 			fmt.Fprintf(o, ", queue %d of %d (%s queued, %s timed out, %s refused while full)", q.Flows, q.Size, count(q.QueuedTotal), count(q.TimedOut), count(q.Full))
 		}
+		if g.DownKept > 0 {
+			fmt.Fprintf(o, ", %s kept when most members went down at once", plural(g.DownKept, "flow"))
+		}
 		if g.Panic {
 			fmt.Fprint(o, ", panic mode: too few members are healthy, so all take flows")
 		}

@@ -215,7 +215,7 @@ func newDaemon() *daemon {
 			Listeners: []api.ListenerSummary{{Name: "https", Numbers: numbers}, {Name: "dns", Numbers: api.Numbers{Flows: 1}}},
 			Groups:    []api.GroupSummary{{Name: "web", Members: 4, Up: 2, Queued: 1, Numbers: numbers}, {Name: "resolvers", Members: 1, Up: 1}},
 		}}
-	d.groups = []api.Group{{Name: "web", Balance: "p2c", Panic: true, Queue: api.Queue{Size: 100, Flows: 1, QueuedTotal: 3, TimedOut: 1, Full: 2}, Retries: 4, Numbers: numbers, Members: []api.Member{
+	d.groups = []api.Group{{Name: "web", Balance: "p2c", Panic: true, Queue: api.Queue{Size: 100, Flows: 1, QueuedTotal: 3, TimedOut: 1, Full: 2}, Retries: 4, DownKept: 12, Numbers: numbers, Members: []api.Member{
 		{Name: "tcp://10.0.0.1:80", Address: "tcp://10.0.0.1:80", State: "up", Since: epoch, Available: true, Weight: 10, MaxFlows: 1000, Connects: 1000, Failures: 2, ConnectSeconds: 0.5, Answers: 800, FirstByteSeconds: 9.6, Numbers: numbers},
 		{Name: "tcp://10.0.0.2:80", Address: "tcp://10.0.0.2:80", State: "down", Why: "connection refused", Since: epoch.Add(24 * time.Hour), Weight: 10, Connects: 10, Failures: 200},
 		{Name: "tcp://[2001:db8:85a3:1111:2222:8a2e:370:7334]:8080", Address: "tcp://[2001:db8:85a3:1111:2222:8a2e:370:7334]:8080", State: "ejected", Since: epoch.Add(25*time.Hour - 20*time.Second), Until: epoch.Add(25*time.Hour + 10*time.Second), Weight: 1},

@@ -22,7 +22,8 @@ const (
 )
 
 const (
-	queuedAt = iota // flows that were ever queued
+	queuedAt   = iota // flows that were ever queued
+	downKeptAt        // flows of members that went down together with most of the group
 	groupWords
 )
 
@@ -35,7 +36,7 @@ const (
 func Layouts() []counts.Layout {
 	return []counts.Layout{
 		{Name: "members", Words: []string{"total", "failures", "connects", "connect-time", "ejections", "answers", "answer-time"}, Key: 504, Rows: 1 << 16},
-		{Name: "groups", Words: []string{"queued"}, Key: 120, Rows: 1 << 13},
+		{Name: "groups", Words: []string{"queued", "down-kept"}, Key: 120, Rows: 1 << 13},
 		{Name: "lookups", Words: []string{"failures"}, Key: 312, Rows: 1 << 14},
 	}
 }

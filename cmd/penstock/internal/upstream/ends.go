@@ -70,7 +70,12 @@ func (g *Group) updateEnds(m *Member, state State, now time.Time) {
 		m.failedSince, m.downEnd = time.Time{}, nil
 	case m.failedSince.IsZero():
 		m.failedSince = now
-		if !g.cfg.Down.Keeps() && !m.counted.acceptsFlows() && !g.mostFailed(m, now) {
+		if g.cfg.Down.Keeps() || m.counted.acceptsFlows() {
+			break
+		}
+		if failed, all := g.failedWith(m, now); 2*failed > all { // it is more likely that the check is wrong
+			g.keepFlows(m, failed, all, now)
+		} else {
 			m.downEnd = &End{relay.CauseDown, reason, now}
 		}
 	}
@@ -78,15 +83,14 @@ func (g *Group) updateEnds(m *Member, state State, now time.Time) {
 	g.updateFailback(m, state, now)
 }
 
-// mostFailed reports whether more than half of the group's members have failed at about the same time as m: it is then more likely that the
-// check is wrong. Drained and disabled members do not count. The caller holds the Set's lock.
-func (g *Group) mostFailed(m *Member, now time.Time) bool {
+// failedWith returns how many members of the group have failed at about the same time as m, and how many there are. Drained and disabled members
+// do not count. The caller holds the Set's lock.
+func (g *Group) failedWith(m *Member, now time.Time) (failed, all int) {
 	since := now.Add(-g.atOnce())
 	var passed time.Time
 	if m.health.state == failing {
 		passed = m.health.passed // whatever began to fail before that, it is not what makes m's check fail
 	}
-	failed, all := 0, 0
 	for _, other := range g.members {
 		if other.counted.class == uncounted {
 			continue
@@ -96,15 +100,19 @@ func (g *Group) mostFailed(m *Member, now time.Time) bool {
 			failed++
 		}
 	}
-	if 2*failed <= all {
-		return false
-	}
-	if tell := g.set.opt.FlowsKept; tell != nil && m.Active() > 0 && !g.keptTold.After(since) {
+	return failed, all
+}
+
+// keepFlows counts the flows of a member that has failed together with most of the group: they continue. For members that fail together it says so
+// once. The caller holds the Set's lock.
+func (g *Group) keepFlows(m *Member, failed, all int, now time.Time) {
+	flows := m.Active()
+	g.row.Words()[downKeptAt].Add(int64(flows))
+	if tell := g.set.opt.FlowsKept; tell != nil && flows > 0 && !g.keptTold.After(now.Add(-g.atOnce())) {
 		g.keptTold = now
 		name, member := g.name, m.name
 		g.set.jobs.add(func() { tell(name, member, failed, all) })
 	}
-	return true
 }
 
 // failureBegan returns when a member that has failed did so first: the first of the checks that have brought it down, if these were its own.

@@ -109,7 +109,7 @@ func TestFlowsOfMostMembersAreKept(t *testing.T) {
 		var w ward
 		var k kept
 		cfg := checkedGroup(&w, closing, spec.LiveFlows{})
-		_, g := set(t, cfg, Options{probe: w.probe, FlowsKept: k.tell})
+		s, g := set(t, cfg, Options{probe: w.probe, FlowsKept: k.tell})
 		time.Sleep(5 * time.Second)
 		pick(t, g, 9, true, nil)
 		for i := range cfg.Members {
@@ -121,6 +121,15 @@ func TestFlowsOfMostMembersAreKept(t *testing.T) {
 		}
 		if said := k.take(); said != "3 of 4" && said != "4 of 4" { // the backup, which has no flows, may be the third
 			t.Errorf("said %q", said)
+		}
+		flows := 0 // of members that have failed, and have no End
+		for _, m := range g.members {
+			if end, _ := m.End(); end == nil {
+				flows += m.Active()
+			}
+		}
+		if n := s.Snapshot()[0].DownKept; n != uint64(flows) || n < 3 {
+			t.Errorf("%d flows are counted, of %d", n, flows)
 		}
 		time.Sleep(time.Hour)
 		if got := ended(g); len(got) != 2 {
@@ -136,8 +145,8 @@ func TestFlowsOfMostMembersAreKept(t *testing.T) {
 			w.set(cfg.Members[i].To.String(), true)
 		}
 		time.Sleep(5 * time.Second)
-		if got := ended(g); len(got) != 4 || k.take() != "" {
-			t.Errorf("one after the other: %q", got)
+		if got := ended(g); len(got) != 4 || k.take() != "" || s.Snapshot()[0].DownKept != uint64(flows) {
+			t.Errorf("one after the other: %q, %+v", got, s.Snapshot()[0])
 		}
 	})
 }

@@ -17,6 +17,7 @@ type GroupSnapshot struct {
 	Panic       bool
 	Queued      int    // flows in the queue
 	QueuedTotal uint64 // flows that were ever queued
+	DownKept    uint64 // flows of members that went down together with most of the group, which Down has not ended
 	Members     []MemberSnapshot
 	// Differences are how the members differ from the file, and Running the members that a file
 	// would have that says the same. Both are nil if they do not differ.
@@ -84,7 +85,8 @@ func (s *Set) Snapshot() []GroupSnapshot {
 	defer s.mu.Unlock()
 	var all []GroupSnapshot
 	for _, g := range *s.groups.Load() {
-		snap := GroupSnapshot{Name: g.name, Balance: g.cfg.Balance, Named: g.cfg.Destination != nil, Panic: g.panic, Queued: g.queue.len(), QueuedTotal: uint64(g.queue.total.Load())}
+		snap := GroupSnapshot{Name: g.name, Balance: g.cfg.Balance, Named: g.cfg.Destination != nil, Panic: g.panic, Queued: g.queue.len(), QueuedTotal: uint64(g.queue.total.Load()),
+			DownKept: uint64(g.row.Words()[downKeptAt].Load())}
 		if snap.Differences, snap.Running = g.differences(); snap.Differences == nil {
 			snap.Running = nil
 		}

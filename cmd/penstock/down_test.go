@@ -170,6 +170,9 @@ groups: {all: {check: {1}, down: {live-flows: close}, members: [{name: one, to: 
 	mustBe(t, d.line("most members have failed at once: their flows continue, whatever down says"), "group", "all", "member", "one", "failed", 1.0, "members", 1.0)
 	d.memberIs("all", "one", "down")
 	mustPing(t, c)
+	if n := d.metric("penstock_down_kept_flows_total", `group="all"`); n != 1 {
+		t.Errorf("%v flows are counted", n)
+	}
 	events, err := d.admin.Events(d.ctx(), 0)
 	if err != nil || !strings.Contains(fmt.Sprint(events.Events), "their flows continue") {
 		t.Errorf("%v, %+v", err, events)
@@ -240,6 +243,29 @@ groups: {all: {balance: first, check: {2}, down: {live-flows: drain, after: 1h},
 	d.reload()
 	mustReset(t, c)
 	mustBe(t, d.records(1)[0], "cause", "removed", "member", "one")
+}
+
+// Flows that wait for their end take what a reload says of it: here it comes an hour sooner.
+func TestReloadMovesEndsOfFlows(t *testing.T) {
+	t.Parallel()
+	one, two := speak(t, "one"), speak(t, "two")
+	const text = `
+listeners: {a: {listen: "tcp://127.0.0.1:0", to: all}}
+groups: {all: {balance: first, check: {2}, down: {live-flows: drain, after: {3}}, members: [{name: one, to: "{0}"}, {name: two, to: "{1}"}]}}
+`
+	d := runFile(t, text, one.url(), two.url(), soon, "1h")
+	d.memberIs("all", "one", "up")
+	c := d.to("a")
+	name(t, c)
+	one.Close()
+	d.memberIs("all", "one", "down")
+	d.write(t, text, one.url(), two.url(), soon, "2h")
+	d.reload()
+	mustPing(t, c)
+	d.write(t, text, one.url(), two.url(), soon, "100ms")
+	d.reload()
+	mustReset(t, c)
+	mustBe(t, d.records(1)[0], "cause", "down", "reason", "check-failed", "member", "one")
 }
 
 // A worker that takes over between the member's failure and the end of its flows ends them, however the one before has ended.

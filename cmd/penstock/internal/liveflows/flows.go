@@ -14,11 +14,11 @@ import (
 
 // Flows ends the flows of an engine. Its methods may be called by anybody, until Close. Use New to make one.
 type Flows struct {
-	engine  *relay.Engine
-	each    func(func(*upstream.Member, *relay.FlowInfo)) // calls it with each flow, and the member that it is at, or nil
+	each    func(func(*upstream.Member, *relay.FlowInfo, *hooks.State)) // calls it with each flow, and the member that it is at, or nil
 	flow    func(id uint64) (relay.FlowInfo, bool)
 	kill    func(id uint64, c relay.Cause) bool
 	running func() Config
+	seed    maphash.Seed // of each flow's share of a jitter, which stays the same
 	ends    *schedule
 
 	mu      sync.Mutex
@@ -46,10 +46,10 @@ var (
 
 // New returns the flows of an engine. running returns the running configuration.
 func New(engine *relay.Engine, running func() Config) *Flows {
-	each := func(do func(*upstream.Member, *relay.FlowInfo)) {
-		hooks.EachFlow(engine, func(flow *relay.FlowInfo, p *hooks.State) { do(p.Member(), flow) })
+	each := func(do func(*upstream.Member, *relay.FlowInfo, *hooks.State)) {
+		hooks.EachFlow(engine, func(flow *relay.FlowInfo, p *hooks.State) { do(p.Member(), flow, p) })
 	}
-	f := &Flows{engine: engine, each: each, flow: engine.Flow, kill: engine.Kill, running: running, wake: make(chan struct{}, 1), joined: make(chan *upstream.Group), closed: make(chan struct{})}
+	f := &Flows{each: each, flow: engine.Flow, kill: engine.Kill, running: running, seed: maphash.MakeSeed(), wake: make(chan struct{}, 1), joined: make(chan *upstream.Group), closed: make(chan struct{})}
 	f.ends = newSchedule(f.end)
 	return f
 }
@@ -66,24 +66,27 @@ func (f *Flows) end(d deadline) {
 
 // EndMemberFlows ends the flows of a member that an operator has disabled.
 func (f *Flows) EndMemberFlows(group, name string) {
-	hooks.EachFlow(f.engine, func(flow *relay.FlowInfo, p *hooks.State) {
-		if m := p.Member(); m != nil && m.Group().Name() == group && m.Is(name) {
+	f.each(func(m *upstream.Member, flow *relay.FlowInfo, _ *hooks.State) {
+		if m != nil && m.Group().Name() == group && m.Is(name) {
 			f.ends.add(deadline{at: time.Now(), id: flow.ID, end: disabled})
 		}
 	})
 }
 
-// ScheduleEnds looks for flows for which there is an occasion to end, and schedules their end if the configuration says so. The ends
-// of drained flows are spread over the jitter.
+// share returns a flow's share of a jitter, from 0 to 1.
+func (f *Flows) share(id uint64) float64 {
+	return float64(maphash.Comparable(f.seed, id)>>11) / (1 << 53)
+}
+
+// ScheduleEnds looks for flows for which there is an occasion to end, and schedules their end if the configuration says so, or moves it to when
+// the configuration says now. The ends of drained flows are spread over the jitter.
 func (f *Flows) ScheduleEnds() {
-	running, now, seed := f.running(), time.Now(), maphash.MakeSeed()
-	share := func(id uint64) float64 { return float64(maphash.Comparable(seed, id)>>11) / (1 << 53) }
+	running, now := f.running(), time.Now()
 	unconnected := map[*upstream.Member]bool{}
-	hooks.EachFlow(f.engine, func(flow *relay.FlowInfo, p *hooks.State) {
+	f.each(func(m *upstream.Member, flow *relay.FlowInfo, p *hooks.State) {
 		if said, gone := running.IsRemoved(p); gone && !said.Keeps() {
-			f.ends.add(deadline{at: endOf(said, now, share(flow.ID)), id: flow.ID, end: removed})
+			f.ends.add(deadline{at: endOf(said, now, f.share(flow.ID)), id: flow.ID, end: removed})
 		}
-		m := p.Member()
 		if m == nil {
 			return
 		}
@@ -94,7 +97,7 @@ func (f *Flows) ScheduleEnds() {
 			unconnected[m] = true
 		default:
 			p.EndFor(end.Reason)
-			f.ends.add(deadline{at: endOf(said, end.Since, share(flow.ID)), id: flow.ID, end: end, member: m})
+			f.ends.add(deadline{at: endOf(said, end.Since, f.share(flow.ID)), id: flow.ID, end: end, member: m})
 		}
 	})
 	for m := range unconnected {

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
 	"github.com/penstock/penstock/relay/stats"
@@ -75,7 +76,7 @@ func (f *Flows) rebalance(b *balance) bool {
 	if len(longest) == 0 {
 		return true
 	}
-	f.each(func(m *upstream.Member, flow *relay.FlowInfo) {
+	f.each(func(m *upstream.Member, flow *relay.FlowInfo, _ *hooks.State) {
 		if l := longest[m]; l != nil && flow.State == stats.StateRelaying && flow.Start.Before(s.Since) && flow.Idle >= s.Said.Idle {
 			l.offer(idleFlow{flow.ID, flow.Idle})
 		}

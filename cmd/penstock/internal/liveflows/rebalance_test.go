@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/hooks"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
@@ -63,7 +64,7 @@ func (c *clients) kill(id uint64, cause relay.Cause) bool {
 }
 
 func (c *clients) flow(id uint64) (info relay.FlowInfo, ok bool) {
-	c.each(func(_ *upstream.Member, f *relay.FlowInfo) {
+	c.each(func(_ *upstream.Member, f *relay.FlowInfo, _ *hooks.State) {
 		if f.ID == id {
 			info, ok = *f, true
 		}
@@ -71,11 +72,11 @@ func (c *clients) flow(id uint64) (info relay.FlowInfo, ok bool) {
 	return info, ok
 }
 
-func (c *clients) each(do func(*upstream.Member, *relay.FlowInfo)) {
+func (c *clients) each(do func(*upstream.Member, *relay.FlowInfo, *hooks.State)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, f := range c.flows {
-		do(f.member, &relay.FlowInfo{Record: relay.Record{ID: f.id, Start: f.start}, State: stats.StateRelaying, Idle: time.Since(f.moved)})
+		do(f.member, &relay.FlowInfo{Record: relay.Record{ID: f.id, Start: f.start}, State: stats.StateRelaying, Idle: time.Since(f.moved)}, nil)
 	}
 }
 

@@ -13,7 +13,7 @@ type schedule struct {
 	end   func(deadline)
 	mu    sync.Mutex
 	due   deadlines
-	known map[occasion]bool // those of due
+	known map[occasion]*deadline // those of due
 	wake  chan struct{}
 	stop  chan struct{}
 	done  chan struct{}
@@ -27,6 +27,7 @@ type deadline struct {
 	end    *upstream.End
 	member *upstream.Member // that has the end; nil: the end holds for ever
 	idle   time.Duration    // only if it has moved no data for this long
+	index  int              // in deadlines
 }
 
 // An occasion identifies a deadline.
@@ -48,21 +49,26 @@ func (d *deadline) holds() bool {
 
 // newSchedule returns a running schedule that ends flows by calling end.
 func newSchedule(end func(deadline)) *schedule {
-	s := &schedule{end: end, known: map[occasion]bool{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	s := &schedule{end: end, known: map[occasion]*deadline{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	go s.run()
 	return s
 }
 
-// add schedules the end of a flow, unless it is already scheduled on the same occasion. The time may have passed.
+// add schedules the end of a flow. The time may have passed. If the flow is already scheduled on the same occasion, an end that holds for ever
+// stays when it was, because it was counted from then; that of a member moves, because its group may say something else by now.
 func (s *schedule) add(d deadline) {
 	s.mu.Lock()
-	if s.known[d.occasion()] {
-		s.mu.Unlock()
-		return
+	known := s.known[d.occasion()]
+	switch {
+	case known == nil:
+		known = &d
+		s.known[d.occasion()] = known
+		heap.Push(&s.due, known)
+	case d.member != nil && !known.at.Equal(d.at):
+		known.at = d.at
+		heap.Fix(&s.due, known.index)
 	}
-	s.known[d.occasion()] = true
-	heap.Push(&s.due, d)
-	first := s.due[0].id == d.id
+	first := s.due[0] == known
 	s.mu.Unlock()
 	if first {
 		select {
@@ -114,22 +120,28 @@ func (s *schedule) next(now time.Time) (d deadline, until time.Duration, ok bool
 	if until = s.due[0].at.Sub(now); until > 0 {
 		return deadline{}, until, false
 	}
-	d = heap.Pop(&s.due).(deadline)
-	delete(s.known, d.occasion())
-	return d, 0, true
+	first := heap.Pop(&s.due).(*deadline)
+	delete(s.known, first.occasion())
+	return *first, 0, true
 }
 
 // deadlines implements heap.Interface.
-type deadlines []deadline
+type deadlines []*deadline
 
 func (d deadlines) Len() int           { return len(d) }
 func (d deadlines) Less(i, j int) bool { return d[i].at.Before(d[j].at) }
-func (d deadlines) Swap(i, j int)      { d[i], d[j] = d[j], d[i] }
-func (d *deadlines) Push(x any)        { *d = append(*d, x.(deadline)) }
+func (d deadlines) Swap(i, j int) {
+	d[i], d[j] = d[j], d[i]
+	d[i].index, d[j].index = i, j
+}
+func (d *deadlines) Push(x any) {
+	x.(*deadline).index = len(*d)
+	*d = append(*d, x.(*deadline))
+}
 func (d *deadlines) Pop() any {
 	last := len(*d) - 1
 	x := (*d)[last]
-	(*d)[last] = deadline{}
+	(*d)[last] = nil
 	*d = (*d)[:last]
 	return x
 }

@@ -103,6 +103,9 @@ func assemble(registry spec.Registry, listeners, clusters map[string]ads.Resourc
 					return a, tooManyValues(clusterURL, to.cluster)
 				}
 			}
+			if used[to.cluster].named && c.use.port == 0 {
+				c.o.fail("", "it leads to the cluster %s, of hosts that clients name; allowed: behind the filter sni_dynamic_forward_proxy", ads.OneLine(to.cluster))
+			}
 			used[to.cluster].users[i] = true
 			used[to.cluster].group(c.use)
 		}

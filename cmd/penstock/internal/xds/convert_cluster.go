@@ -21,6 +21,7 @@ type cluster struct {
 	users  map[int]bool // listeners, by index
 	groups []*groupPlan // variants, one for each way in which listeners use it
 	random bool         // members are chosen at random, whatever their weights
+	named  bool         // it leads to the hosts that clients name
 }
 
 // A use is how a listener uses a cluster: what belongs to a group here, and to a listener there.
@@ -28,6 +29,7 @@ type use struct {
 	udp      bool
 	retries  int
 	original bool // connect from the client's address
+	port     int  // of hosts that clients name; 0: others
 }
 
 // A groupPlan is a group of the text.
@@ -43,6 +45,8 @@ const (
 	typeStrictDNS  = 1
 	typeLogicalDNS = 2
 	typeEDS        = 3
+
+	clusterProvided = 6
 )
 
 // newCluster reads a Cluster as far as is needed to know what it refers to.
@@ -56,6 +60,19 @@ func newCluster(r ads.Resource) *cluster {
 	c.o = o
 	if name := o.text("name"); name != r.Name {
 		o.fail("name", "%q, but the resource is named %q", ads.OneLine(name), ads.OneLine(r.Name))
+	}
+	if custom := o.object("cluster_type"); custom != nil {
+		c.named = custom.open("typed_config", &dynamicClusterTable) != nil
+		if policy, _ := o.number("lb_policy"); policy != clusterProvided {
+			o.fail("lb_policy", "%d; allowed with cluster_type: CLUSTER_PROVIDED", policy)
+		}
+		for _, name := range []string{"health_checks", "outlier_detection", "load_assignment", "eds_cluster_config"} {
+			if o.has(name) {
+				o.fail(name, "not supported with cluster_type: hosts that clients name are no members")
+			}
+		}
+		o.warn("cluster_type", "clients may name every host, as in Envoy; addresses that are private or otherwise reserved are refused, which Envoy connects to")
+		return c
 	}
 	kind, _ := o.number("type")
 	switch kind {
@@ -85,6 +102,9 @@ func newCluster(r ads.Resource) *cluster {
 
 // group returns the group for a use of the cluster.
 func (c *cluster) group(u use) *groupPlan {
+	if !c.named {
+		u.port = 0 // Envoy looks names up, and connects to the cluster's members nevertheless
+	}
 	for _, g := range c.groups {
 		if g.use == u {
 			return g
@@ -100,6 +120,9 @@ func (c *cluster) group(u use) *groupPlan {
 	if u.original {
 		name += ".original-source"
 	}
+	if u.port > 0 {
+		name += ".port-" + strconv.Itoa(u.port)
+	}
 	g := &groupPlan{nameOf(name), u, c}
 	c.groups = append(c.groups, g)
 	return g
@@ -108,9 +131,21 @@ func (c *cluster) group(u use) *groupPlan {
 // section returns the keys of a group.
 func (c *cluster) section(g *groupPlan) *section {
 	s, o := &section{}, c.o
-	c.balance(s)
+	if c.named {
+		to := s.in("destination")
+		to.set("port", strconv.Itoa(g.use.port), o.path("cluster_type"))
+		to.set("allow", `["*"]`, o.path("cluster_type"))
+	} else {
+		c.balance(s)
+	}
 	s.set("retries", strconv.Itoa(g.use.retries), "")
 	s.in("timeouts").set("connect", exact(o.duration("connect_timeout", 5*time.Second)), "connect_timeout")
+	if c.named {
+		c.proxy(s)
+		c.source(s, g)
+		keepalive(s.in("tcp"), o.object("upstream_connection_options").object("tcp_keepalive"))
+		return s
+	}
 	c.localities(s, o.object("common_lb_config"))
 	c.check(s)
 	c.eject(s)

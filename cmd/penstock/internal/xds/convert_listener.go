@@ -351,8 +351,19 @@ func (l *listenerPlan) chain(o *object) *chain {
 		l.conditions(c, m)
 	}
 	filters := o.objects("filters")
+	if len(filters) == 2 && filters[0].kind("typed_config") == sniForwardTable.name {
+		if f := filters[0].open("typed_config", &sniForwardTable); f != nil {
+			port, _ := f.number("port_value")
+			if port < 1 || port > 65535 {
+				f.fail("port_value", "%d; allowed: 1 to 65535", port)
+				port = 1 // some
+			}
+			c.use.port, l.sniffed = int(port), true
+		}
+		filters = filters[1:]
+	}
 	if len(filters) != 1 {
-		o.fail("filters", "%d of them; allowed: one, tcp_proxy", len(filters))
+		o.fail("filters", "%d of them; allowed: tcp_proxy, alone or behind sni_dynamic_forward_proxy", len(filters))
 		return nil
 	}
 	p := filters[0].open("typed_config", &tcpProxyTable)

@@ -18,6 +18,16 @@ type scenario struct {
 	want              []string
 }
 
+// dynamicCluster is a cluster of hosts that clients name.
+var dynamicCluster = map[string]any{"name": "web", "connect_timeout": time.Second, "lb_policy": clusterProvided, "cluster_type": map[string]any{"typed_config": packed{&dynamicClusterTable, map[string]any{"dns_cache_config": map[string]any{"name": "cache", "max_hosts": 10}}}}}
+
+// forwarding is a listener whose clients name their hosts.
+func forwarding(port int) map[string]any {
+	chain := tcpChain(nil, nil)
+	chain["filters"] = []any{map[string]any{"typed_config": packed{&sniForwardTable, map[string]any{"dns_cache_config": map[string]any{"name": "cache"}, "port_value": port}}}, chain["filters"]}
+	return withKeys(plainListener, map[string]any{"filter_chains": chain})
+}
+
 var scenarios = []scenario{
 	{"plain", plainListener, plainCluster, []string{`listen: "tcp://127.0.0.1:8080"`, `to: "web"`, `timeouts: {idle: 1h, half-closed: 1h}`, `discover: [{xds: "web", registry: control-plane}]`, "connect: 1s", "retries: 0", "balance: round-robin", "panic: 0.5"}},
 	{"SNI, ALPN and addresses, the most specific first", map[string]any{"name": "web", "address": socket("127.0.0.1", 8080),
@@ -71,6 +81,15 @@ var scenarios = []scenario{
 		[]string{"error: Listener web: filter_chains[0].filter_chain_match.application_protocols: no client matches: without TLS and the listener filter http_inspector"}},
 	{"a name without TLS", withKeys(plainListener, map[string]any{"filter_chains": withKeys(tcpChain(map[string]any{"transport_protocol": "raw_buffer", "server_names": "a.example"}, nil), map[string]any{"name": "a"})}), plainCluster,
 		[]string{"error: Listener web: filter_chains[0].filter_chain_match.transport_protocol: no client matches: those with a server name speak tls"}},
+	{"hosts that clients name", forwarding(443), dynamicCluster, []string{`"web.port-443":`, "destination:", "port: 443", `allow: ["*"]`, "connect: 1s", "timeout: 15s", `to: "web.port-443"`, "not: balance", "not: panic",
+		"warning: Cluster web: cluster_type: clients may name every host, as in Envoy; addresses that are private or otherwise reserved are refused",
+		"warning: Cluster web: cluster_type.typed_config.dns_cache_config.max_hosts: ignored: use `names: {kept}`"}},
+	{"hosts that clients name, of a cluster with members", forwarding(443), plainCluster, []string{`to: "web"`, "discover:", "not: destination"}},
+	{"hosts that clients name, without the filter", plainListener, dynamicCluster, []string{"error: Listener web: filter_chains[0]: it leads to the cluster web, of hosts that clients name; allowed: behind the filter sni_dynamic_forward_proxy"}},
+	{"hosts that clients name, without a port", forwarding(0), dynamicCluster, []string{"error: Listener web: filter_chains[0].filters[0].typed_config.port_value: 0; allowed: 1 to 65535"}},
+	{"hosts that clients name, with checks and a policy", forwarding(443), withKeys(dynamicCluster, map[string]any{"lb_policy": 0, "outlier_detection": map[string]any{"consecutive_5xx": 3}}),
+		[]string{"error: Cluster web: lb_policy: 0; allowed with cluster_type: CLUSTER_PROVIDED", "error: Cluster web: outlier_detection: not supported with cluster_type"}},
+	{"another custom type", forwarding(443), withKeys(plainCluster, map[string]any{"cluster_type": map[string]any{"typed_config": packed{&addressTable, nil}}, "lb_policy": clusterProvided}), []string{"error: Cluster web: cluster_type.typed_config"}},
 	{"PROXY protocol in and out", withKeys(plainListener, map[string]any{"listener_filters": map[string]any{"typed_config": packed{&proxyFilterTable, nil}}, "listener_filters_timeout": 2 * time.Second}),
 		withKeys(plainCluster, map[string]any{"transport_socket": map[string]any{"typed_config": packed{&upstreamProxyTable, map[string]any{
 			"config":           map[string]any{"version": 1, "pass_through_tlvs": map[string]any{"match_type": 1, "tlv_type": []any{1, 2}}, "added_tlvs": map[string]any{"type": 0xE0, "value": "x"}},

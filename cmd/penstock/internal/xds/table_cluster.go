@@ -7,12 +7,12 @@ var clusterTable = message{"envoy.config.cluster.v3.Cluster", "a group", []field
 	{28, "alt_stat_name", textKind, silent, nil, "metrics have the group's name"},
 	{61, "stats_matcher", otherKind, silent, nil, "metrics have fixed names"},
 	{2, "type", numberKind, done, nil, "STATIC: `members`. STRICT_DNS: `members` with their host names. LOGICAL_DNS: the same, where Envoy would use one of the addresses at a time. EDS: `discover: [{xds}]`. ORIGINAL_DST is refused"},
-	{38, "cluster_type", otherKind, refused, nil, "there are no custom types"},
+	{38, "cluster_type", messageKind, done, &customClusterTable, "instead of type: a cluster of dynamic_forward_proxy is a group with `destination`"},
 	{3, "eds_cluster_config", messageKind, done, &edsClusterTable, ""},
 	{4, "connect_timeout", durationKind, done, nil, "`timeouts: {connect}`; 5s if it is not set, as in Envoy"},
 	{5, "per_connection_buffer_limit_bytes", wrappedKind, ignored, nil, "the engine has its own buffers"},
 	{60, "per_connection_buffer_high_watermark_timeout", durationKind, ignored, nil, "use idle_timeout"},
-	{6, "lb_policy", numberKind, done, nil, "ROUND_ROBIN: `round-robin`. LEAST_REQUEST: `p2c`. RANDOM: `random`, of members with equal weights. RING_HASH, MAGLEV: `maglev`. CLUSTER_PROVIDED is refused"},
+	{6, "lb_policy", numberKind, done, nil, "ROUND_ROBIN: `round-robin`. LEAST_REQUEST: `p2c`. RANDOM: `random`, of members with equal weights. RING_HASH, MAGLEV: `maglev`. CLUSTER_PROVIDED: with cluster_type only"},
 	{33, "load_assignment", messageKind, done, &assignmentTable, "`members`"},
 	{8, "health_checks", messageKind, done, &healthCheckTable, "`check`; one at most"},
 	{9, "max_requests_per_connection", wrappedKind, silent, nil, "it concerns HTTP"},
@@ -58,6 +58,37 @@ var clusterTable = message{"envoy.config.cluster.v3.Cluster", "a group", []field
 	{50, "preconnect_policy", otherKind, ignored, nil, "connections are made for a client"},
 	{51, "connection_pool_per_downstream_connection", numberKind, silent, nil, "each flow has a connection of its own"},
 	{62, "queuing_policies", otherKind, ignored, nil, "use `queue` of the configuration"},
+}}
+
+var customClusterTable = message{"envoy.config.cluster.v3.Cluster.CustomClusterType", "", []field{
+	{1, "name", textKind, silent, nil, "the type of typed_config counts"},
+	{2, "typed_config", anyKind, done, nil, "envoy.extensions.clusters.dynamic_forward_proxy.v3.ClusterConfig"},
+}}
+
+var dynamicClusterTable = message{"envoy.extensions.clusters.dynamic_forward_proxy.v3.ClusterConfig", "`destination: {allow: [\"*\"]}`, with the port of sni_dynamic_forward_proxy. Addresses that are private or otherwise reserved are refused, which Envoy connects to", []field{
+	{1, "dns_cache_config", messageKind, done, &dnsCacheTable, ""},
+	{4, "sub_clusters_config", otherKind, refused, nil, "all names are looked up alike"},
+	{2, "allow_insecure_cluster_options", numberKind, silent, nil, "it concerns TLS, which passes through"},
+	{3, "allow_coalesced_connections", numberKind, silent, nil, "it concerns HTTP"},
+}}
+
+var dnsCacheTable = message{"envoy.extensions.common.dynamic_forward_proxy.v3.DnsCacheConfig", "there is one cache for all groups, whose bounds are in `names` of the configuration", []field{
+	{1, "name", textKind, silent, nil, "there is one cache"},
+	{2, "dns_lookup_family", numberKind, ignored, nil, "both families are used"},
+	{3, "dns_refresh_rate", durationKind, ignored, nil, "names are looked up again when their records expire and a client asks for them"},
+	{14, "dns_min_refresh_rate", durationKind, ignored, nil, "use `names: {min-age}`"},
+	{4, "host_ttl", durationKind, ignored, nil, "use `names: {max-age}`"},
+	{5, "max_hosts", wrappedKind, ignored, nil, "use `names: {kept}`"},
+	{15, "disable_dns_refresh_on_failure", numberKind, silent, nil, "a failure is kept for a second, and then asked again when a client asks"},
+	{6, "dns_failure_refresh_rate", otherKind, ignored, nil, "as disable_dns_refresh_on_failure"},
+	{7, "dns_cache_circuit_breaker", otherKind, ignored, nil, "use `names: {queue}`"},
+	{8, "use_tcp_for_dns_lookups", numberKind, ignored, nil, "the system's resolver is used"},
+	{9, "dns_resolution_config", otherKind, ignored, nil, "the system's resolver is used"},
+	{12, "typed_dns_resolver_config", otherKind, ignored, nil, "the system's resolver is used"},
+	{10, "preresolve_hostnames", otherKind, silent, nil, "names are looked up when a client asks for them"},
+	{11, "dns_query_timeout", durationKind, ignored, nil, "use `names: {timeout}`"},
+	{13, "key_value_config", otherKind, ignored, nil, "names are not kept for the next start"},
+	{16, "resolved_address_filter", otherKind, refused, nil, "use `networks` of a destination in the configuration"},
 }}
 
 var edsClusterTable = message{"envoy.config.cluster.v3.Cluster.EdsClusterConfig", "", []field{

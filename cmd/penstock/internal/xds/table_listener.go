@@ -55,7 +55,7 @@ var listenerFilterTable = message{"envoy.config.listener.v3.ListenerFilter", "an
 
 var filterChainTable = message{"envoy.config.listener.v3.FilterChain", "a route", []field{
 	{1, "filter_chain_match", messageKind, done, &filterChainMatchTable, "the conditions"},
-	{3, "filters", messageKind, done, &filterTable, "exactly one: tcp_proxy"},
+	{3, "filters", messageKind, done, &filterTable, "tcp_proxy, alone or behind sni_dynamic_forward_proxy"},
 	{4, "use_proxy_proto", wrappedKind, done, nil, "as the listener filter proxy_protocol; all chains must agree"},
 	{5, "metadata", otherKind, silent, nil, "for the control plane"},
 	{6, "transport_socket", messageKind, done, &transportSocketTable, "raw_buffer only"},
@@ -81,6 +81,12 @@ var filterTable = message{"envoy.config.listener.v3.Filter", "any other filter i
 	{1, "name", textKind, silent, nil, "the type of typed_config counts"},
 	{4, "typed_config", anyKind, done, nil, ""},
 	{5, "config_discovery", otherKind, refused, nil, "filters must be part of the Listener"},
+}}
+
+var sniForwardTable = message{"envoy.extensions.filters.network.sni_dynamic_forward_proxy.v3.FilterConfig", "the port of the hosts that clients name; tcp_proxy behind it must lead to a cluster of dynamic_forward_proxy, or the filter changes nothing", []field{
+	{1, "dns_cache_config", messageKind, done, &dnsCacheTable, ""},
+	{2, "port_value", numberKind, done, nil, "`destination: {port}`"},
+	{3, "save_upstream_address", numberKind, silent, nil, "for other filters"},
 }}
 
 var tcpProxyTable = message{"envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy", "", []field{

@@ -15,8 +15,8 @@ var update = flag.Bool("update", false, "write docs/xds.md")
 // tables are all of them, in the order of the documentation.
 var tables = []*message{
 	&listenerTable, &additionalAddressTable, &listenerFilterTable, &tlsInspectorTable, &httpInspectorTable, &proxyFilterTable, &udpProxyTable, &udpHashTable, &matcherTable, &onMatchTable, &actionTable, &udpRouteTable,
-	&filterChainTable, &filterChainMatchTable, &filterTable, &tcpProxyTable, &weightedTable, &clusterWeightTable, &hashPolicyTable,
-	&clusterTable, &edsClusterTable, &configSourceTable, &policiesTable, &policyTable, &roundRobinPolicyTable, &leastRequestPolicyTable, &randomPolicyTable, &maglevPolicyTable, &ringHashPolicyTable,
+	&filterChainTable, &filterChainMatchTable, &filterTable, &sniForwardTable, &tcpProxyTable, &weightedTable, &clusterWeightTable, &hashPolicyTable,
+	&clusterTable, &customClusterTable, &dynamicClusterTable, &dnsCacheTable, &edsClusterTable, &configSourceTable, &policiesTable, &policyTable, &roundRobinPolicyTable, &leastRequestPolicyTable, &randomPolicyTable, &maglevPolicyTable, &ringHashPolicyTable,
 	&localityPolicyTable, &policySlowStartTable, &leastRequestTable, &roundRobinTable, &slowStartTable, &commonTable, &breakersTable, &thresholdsTable, &hostThresholdsTable, &outlierTable,
 	&bindTable, &connectionTable, &healthCheckTable, &tcpCheckTable, &httpCheckTable, &payloadTable, &int64RangeTable, &upstreamProxyTable, &proxyConfigTable, &passTLVsTable, &tlvTable,
 	&assignmentTable, &assignmentPolicyTable, &localityEndpointsTable, &endpointTable, &endpointAddressTable, &endpointCheckTable, &metadataTable,

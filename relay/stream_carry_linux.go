@@ -86,13 +86,14 @@ func (s *streams) deliver(f *streamFlow) {
 	}
 	if x.held != nil {
 		s.loopStats.BytesRead += int64(len(x.held) - x.own)
+		env, b := s.envOf(f), x.held
 		if f.tls != nil {
-			f.half[up].Preload(s.envOf(f), x.held) // whose preface, if it had one, is sent
-			s.turned(f)
+			b = env.Buffers.Get(len(x.held))
+			copy(b, x.held)
 			s.putHeld(x)
-		} else {
-			f.half[up].Give(&s.env, x.held, x.own)
 		}
+		f.half[up].Give(env, b, x.own)
+		s.turned(f)
 		x.held, x.own = nil, 0
 	}
 	if x.pace.rate > 0 {

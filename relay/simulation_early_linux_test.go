@@ -59,6 +59,9 @@ func (s *simulation) admit(f *Flow) Cause {
 func (s *simulation) sniff(f *Flow, b []byte, last bool) (int, SniffNext) {
 	x := s.flowOf(f)
 	if x.secure.at[sideClient] {
+		if !x.words.told {
+			s.reply(f, x, replySniffed)
+		}
 		return s.terminates(f, x, b, last)
 	}
 	if half := (simHalf{sent: x.half[up].sent, urgent: x.half[up].urgent}); !half.takes(x.id, up, b) {

@@ -99,6 +99,7 @@ func (s *simulation) dropTasks() {
 type simSecure struct {
 	at      [2]bool // by side
 	version uint16
+	alpn    string  // what is agreed on by ALPN
 	hybrid  bool    // the key exchange has long messages
 	sniff   int     // how many bytes are sniffed before its TLS begins
 	rude    [2]int  // by side, how its handshake fails, of the first upstream: see the constants
@@ -130,6 +131,7 @@ func drawSecure(secure, plan int) (x simSecure) {
 		return x
 	}
 	n := secure + plan
+	x.alpn = [...]string{"", "", "h2", "http/1.1"}[n/11%4]
 	x.at = [...][2]bool{{}, {sideClient: true}, {sideUpstream: true}, {true, true}, {true, true}}[n%5]
 	n /= 5
 	x.version = [...]uint16{tls.VersionTLS12, tls.VersionTLS13, tls.VersionTLS13}[n%3]
@@ -149,9 +151,11 @@ func (x *simSecure) retries() int { return min(x.rudes, 1) + x.left }
 
 func (x *simSecure) has() bool { return x.at[sideClient] || x.at[sideUpstream] }
 
-// sniffed is how many bytes of a direction can have been read at most that are no plain ones.
-func (x *simSecure) sniffed(h int) int64 {
-	if h == up && x.at[sideClient] && !x.began[sideClient] {
+// sniffed is how many bytes of a direction can have been read at most that are no plain ones. They are those of TLS when that begins, once the client
+// has all of its replies.
+func (f *simFlow) sniffed(h int) int64 {
+	x := &f.secure
+	if h == up && x.at[sideClient] && (!x.began[sideClient] || f.words.told && x.told[sideClient] == 0) {
 		return simSniffMost
 	}
 	return 0
@@ -181,6 +185,7 @@ func simCertificate(name string) (tls.Certificate, *x509.CertPool) {
 type simTLSKey struct {
 	server, hybrid, rude bool
 	version              uint16
+	alpn                 string
 }
 
 const simName, simOtherName = "relay.example", "other.example"
@@ -190,12 +195,15 @@ var simTLSConfigs = sync.OnceValue(func() map[simTLSKey]*tls.Config {
 	all := make(map[simTLSKey]*tls.Config)
 	good, pool := simCertificate(simName)
 	other, _ := simCertificate(simOtherName)
-	for i := range 1 << 4 {
-		k := simTLSKey{server: i&1 > 0, hybrid: i&2 > 0, rude: i&4 > 0, version: tls.VersionTLS12}
+	for i := range 3 << 4 {
+		k := simTLSKey{server: i&1 > 0, hybrid: i&2 > 0, rude: i&4 > 0, version: tls.VersionTLS12, alpn: [...]string{"", "h2", "http/1.1"}[i>>4]}
 		if i&8 > 0 {
 			k.version = tls.VersionTLS13
 		}
 		c := &tls.Config{MinVersion: k.version, MaxVersion: k.version}
+		if k.alpn != "" {
+			c.NextProtos = []string{k.alpn}
+		}
 		if !k.hybrid {
 			c.CurvePreferences = []tls.CurveID{tls.X25519}
 		}
@@ -216,7 +224,7 @@ var simTLSConfigs = sync.OnceValue(func() map[simTLSKey]*tls.Config {
 })
 
 func (x *simSecure) config(server, rude bool) *tls.Config {
-	return simTLSConfigs()[simTLSKey{server: server, hybrid: x.hybrid, rude: rude, version: x.version}]
+	return simTLSConfigs()[simTLSKey{server: server, hybrid: x.hybrid, rude: rude, version: x.version, alpn: x.alpn}]
 }
 
 // terminates is the hook that sniffs a client with TLS.
@@ -268,7 +276,7 @@ func (s *simulation) secured(f *Flow, side Side, state *tls.ConnectionState, _ t
 	switch {
 	case !p.at[side] || (state == nil) != (err != nil):
 		s.fail("flow %d: a handshake with the %v: %v", x.id, side, err)
-	case err == nil && (!state.HandshakeComplete || state.Version != p.version):
+	case err == nil && (!state.HandshakeComplete || state.Version != p.version || state.NegotiatedProtocol != p.alpn):
 		s.fail("flow %d: the state of TLS with the %v is %+v", x.id, side, state)
 	case err == nil && (p.rude[side] != rudeNot && p.rude[side] != rudeStall) && !(side == SideUpstream && p.rudes > 0) && !(side == SideClient && p.version == tls.VersionTLS12):
 		s.fail("flow %d: the handshake with the %v should not have succeeded", x.id, side)
@@ -284,6 +292,9 @@ func (s *simulation) secured(f *Flow, side Side, state *tls.ConnectionState, _ t
 		return CauseNone
 	}
 	s.seen.costs[fmt.Sprintf("%v: %s", side, tls.VersionName(state.Version))]++
+	if p.alpn != "" {
+		s.seen.costs[fmt.Sprintf("%v: %s", side, p.alpn)]++
+	}
 	p.told[side]++
 	p.up = p.up || side == SideUpstream
 	return CauseNone
@@ -303,11 +314,11 @@ func (s *simulation) explainsTLS(f *simFlow, c Cause) bool {
 	case CauseUpstreamTLS:
 		return x.at[sideUpstream] && (f.broke[sideUpstream] || late || x.always || s.refused || s.scarce)
 	case CauseClientTruncated:
-		return x.at[sideClient] && f.broke[sideClient]
+		return x.at[sideClient] && f.broke[sideClient] && !f.leftWell()
 	case CauseUpstreamTruncated:
 		return x.at[sideUpstream] && f.broke[sideUpstream]
 	case CauseClientClosed:
-		return x.at[sideClient] && f.broke[sideClient] && (f.half[down].sent > 0 || f.builtin != 0)
+		return x.at[sideClient] && f.broke[sideClient] && (f.half[down].sent > 0 || f.builtin != 0 || x.alpn == "h2")
 	case CauseEnd: // who was told that nothing more comes may leave
 		told := [2]bool{f.builtin == 0 && (f.half[down].ended || x.cut[sideUpstream]), f.half[up].ended || x.cut[sideClient]}
 		return x.at[sideClient] && f.broke[sideClient] && told[sideClient] || x.at[sideUpstream] && f.broke[sideUpstream] && told[sideUpstream]
@@ -317,20 +328,26 @@ func (s *simulation) explainsTLS(f *simFlow, c Cause) bool {
 	return false
 }
 
+// leftWell reports whether a client that has agreed on HTTP/2 has closed its connection at the end of a record, when it had got all that its upstream,
+// without TLS, had sent.
+func (f *simFlow) leftWell() bool {
+	x, h := &f.secure, &f.half[down]
+	return x.alpn == "h2" && x.cut[sideClient] && !x.at[sideUpstream] && f.fd[sideUpstream] >= 0 && h.got == h.sent && !h.ended && f.builtin == 0 && f.pace.rate == 0
+}
+
 // simHandshake is Timeouts.Handshake, if there are limits.
 const simHandshake = time.Second
 
-// secureFlow draws a flow's TLS. One that has some says nothing else before it relays.
+// secureFlow draws a flow's TLS. A client with TLS is sent replies before it begins, and never afterwards.
 func (s *simulation) secureFlow(f *simFlow, plan int) {
 	f.secure = drawSecure(s.secure, plan)
 	if f.builtin != 0 {
 		f.secure.at[sideUpstream] = false // for lack of Hooks.Connected
 	}
-	if f.secure.has() {
-		f.words = simWords{}
-	}
 	if f.secure.at[sideClient] {
 		f.plan.sniff = 0
+		r := &f.words.reply
+		*r = [4]int{replySniffed: r[0] + r[1] + r[2] + r[3]}
 	}
 }
 
@@ -341,8 +358,11 @@ func (s *simulation) metTLS(fd int, first byte) bool {
 	}
 	_, from := s.peers.Number(fd)
 	for _, f := range s.flows {
-		if from == 0 || f.secure.from != from || !f.secure.at[sideUpstream] {
+		if gone := f.secure.from != from && first == simByte(f.id, up, 0); from == 0 || !f.secure.at[sideUpstream] || f.secure.from != from && !gone {
 			continue
+		} else if gone { // a preface of an attempt that was given up
+			s.peers.Close(fd)
+			return true
 		}
 		if f.fd[sideUpstream] >= 0 {
 			if p := f.secure.peer[sideUpstream]; p != nil && f.secure.up {

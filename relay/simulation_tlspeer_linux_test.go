@@ -30,19 +30,34 @@ type simPeer struct {
 	fin     bool // the end of the connection follows what is to be sent
 	shut    bool // that was sent
 	greeted bool // a client has sent its first byte
+	words   bool // of an upstream: what is said before TLS is not over
 }
 
-// newPeer begins the handshake of a side, of which first was read.
+// newPeer makes the peer of a side, of which first was read. Its handshake begins when what is said before it is over.
 func (s *simulation) newPeer(f *simFlow, side int, first ...byte) {
 	p := &simPeer{s: s, f: f, side: side, first: first}
-	rude := f.secure.rude[side]
-	if side == sideUpstream && f.secure.rudes > 0 && !f.secure.always {
-		rude = rudeNot
-	}
 	if f.secure.peer[side] != nil {
 		f.secure.peer[side].stop()
 	}
 	f.secure.peer[side] = p
+	if p.words = side == sideUpstream && f.words.preface > 0; p.words {
+		p.first = nil
+		if first[0] != prefaceOf(f)[0] {
+			s.fail("flow %d: its upstream gets %d first, rather than the preface", f.id, first[0])
+		}
+		f.words.front[up] = prefaceOf(f)[1:]
+		return
+	}
+	p.begin()
+}
+
+// begin begins the handshake.
+func (p *simPeer) begin() {
+	s, f, side := p.s, p.f, p.side
+	rude := f.secure.rude[side]
+	if side == sideUpstream && f.secure.rudes > 0 && !f.secure.always {
+		rude = rudeNot
+	}
 	cfg := f.secure.config(side == sideUpstream, rude == rudeName)
 	if side == sideUpstream {
 		p.tls = tls.Server(p, cfg)
@@ -89,8 +104,52 @@ func (p *simPeer) rudeRest(pause func()) {
 	}
 }
 
+// talk goes on with what is said before TLS, and reports whether the handshake can begin.
+func (p *simPeer) talk() bool {
+	s, w := p.s, &p.f.words
+	for {
+		b := s.scratch[:max(1, len(w.front[up]))] // TLS follows at once if there is no answer to give
+		if len(w.front[up]) == 0 && !w.refused {
+			break
+		}
+		n, e := s.peers.Recv(p.fd(), b)
+		if e == sys.EAGAIN {
+			break
+		}
+		if e != 0 || n == 0 { // the attempt has failed
+			s.leaveTLS(p.f)
+			return false
+		}
+		if p.moved += int64(n); w.refused {
+			s.fail("flow %d: its upstream has answered otherwise than it should, and is sent more", p.f.id)
+			return false
+		}
+		if _, ok := w.takesFront(up, b[:n]); !ok {
+			s.fail("flow %d: what its upstream gets before TLS is not the preface", p.f.id)
+		}
+	}
+	s.ask(p.f)
+	some := s.say(p.f, 1<<10)
+	if p.f.peerOf(p.side) != p {
+		return false
+	}
+	if some {
+		p.moved++
+	}
+	if len(w.front[up]) > 0 || w.answer > 0 && (!w.asked || w.refused || len(w.owed) > 0) {
+		return false
+	}
+	s.seen.costs[sayBeforeTLS]++
+	p.words, w.over = false, true
+	p.begin()
+	return true
+}
+
+// sayBeforeTLS is counted when an upstream has got a preface and TLS follows.
+const sayBeforeTLS = "TLS behind a preface"
+
 func (p *simPeer) stop() {
-	if p != nil {
+	if p != nil && p.task != nil {
 		p.task.stop()
 	}
 }
@@ -122,6 +181,15 @@ func (p *simPeer) Read(b []byte) (int, error) {
 			return 0, io.EOF
 		default:
 			p.moved += int64(n)
+			if w := &p.f.words; p.side == sideClient && len(w.front[down]) > 0 {
+				rest, ok := w.takesFront(down, b[:n])
+				if !ok {
+					p.s.fail("flow %d: what its client gets before TLS is not the reply", p.f.id)
+				}
+				if n = copy(b, rest); n == 0 {
+					continue
+				}
+			}
 			return n, nil
 		}
 	}
@@ -170,6 +238,9 @@ func (p *simPeer) flush(n int) {
 // may have gone.
 func (s *simulation) pump(p *simPeer, n int) (some bool) {
 	f, before := p.f, p.moved
+	if p.words && !p.talk() {
+		return p.moved != before
+	}
 	if p.stall {
 		return false
 	}
@@ -220,10 +291,7 @@ func (s *simulation) handshakeOver(p *simPeer) {
 
 // leaveTLS is called when an upstream learns that a handshake has failed: another attempt may follow.
 func (s *simulation) leaveTLS(f *simFlow) {
-	f.secure.peer[sideUpstream].stop()
-	f.secure.peer[sideUpstream] = nil
-	s.peers.Close(f.fd[sideUpstream])
-	f.fd[sideUpstream] = -1
+	s.leave(f)
 }
 
 // peerOf returns a side's TLS; nil: it has none.
@@ -294,10 +362,10 @@ func (s *simulation) wrongEnd(f *simFlow, side int) {
 }
 
 // leaves reports whether the end of a side's connection without one of TLS may be an end: it was told before that nothing more comes, or it is a client
-// that has had an answer. All that it has sent must have arrived.
+// that has had an answer, or has agreed on HTTP/2. All that it has sent must have arrived.
 func (f *simFlow) leaves(side int) bool {
 	h := &f.half[side]
-	return f.secure.cut[side] && h.got == h.sent && (f.half[1-side].ended || f.secure.cut[1-side] || side == sideClient && f.half[down].sent > 0)
+	return f.secure.cut[side] && h.got == h.sent && (f.half[1-side].ended || f.secure.cut[1-side] || side == sideClient && (f.half[down].sent > 0 || f.secure.alpn == "h2"))
 }
 
 // brokenTLS is called when a peer's connection has failed.

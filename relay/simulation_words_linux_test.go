@@ -26,6 +26,7 @@ type simWords struct {
 	refused bool      // it has answered otherwise
 	rudes   int       // how many have
 	told    bool      // the client has been sent replies
+	over    bool      // and has begun, so that there is nothing more to say
 	front   [2][]byte // by direction: what has to arrive in front of the other side's bytes
 }
 
@@ -66,7 +67,7 @@ func drawWords(words, n int) (w simWords) {
 }
 
 // answers reports whether the upstream of a flow is expected to answer, and has got nothing of the client.
-func (f *simFlow) answers() bool { return f.words.answer > 0 && f.half[up].got == 0 }
+func (f *simFlow) answers() bool { return f.words.answer > 0 && f.half[up].got == 0 && !f.words.over }
 
 // said reports whether there was anything to say.
 func (f *simFlow) said() bool { return f.words.preface > 0 || f.words.told }
@@ -191,9 +192,13 @@ func (s *simulation) say(f *simFlow, n int) (some bool) {
 
 // leave is called when an upstream that has to answer learns that the relay has gone: the attempt has failed, and another one follows.
 func (s *simulation) leave(f *simFlow) {
+	if p := f.secure.peer[sideUpstream]; p != nil {
+		p.stop()
+		f.secure.peer[sideUpstream] = nil
+	}
 	s.peers.Close(f.fd[sideUpstream])
 	f.fd[sideUpstream] = -1
-	f.words.front[up], f.words.owed, f.words.asked, f.words.refused = nil, nil, false, false
+	f.words.front[up], f.words.owed, f.words.asked, f.words.refused, f.words.over = nil, nil, false, false, false
 }
 
 // takesFront takes what is in front of the bytes of a side, and returns what follows.

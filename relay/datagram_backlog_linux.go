@@ -93,6 +93,9 @@ func (d *datagrams) release(f *datagramFlow) {
 	}
 	d.toUpstream.flush() // what stays is copied into another buffer
 	d.giveHold(held)
+	if f.alive(ref.Gen) {
+		d.checkFull(f) // all of it may have been dropped, and no reply is to come
+	}
 }
 
 // dropHeld lets go of what a flow held when it ends.

@@ -93,9 +93,7 @@ func (d *datagrams) answer(f *datagramFlow, count int) {
 			hook(&f.Flow, f.to, f.firstByte, nil)
 		}
 	}
-	if f.full() {
-		d.finished = append(d.finished, f.ref())
-	}
+	d.checkFull(f)
 }
 
 // verify notes that a client has sent something since a reply was sent to it.
@@ -132,7 +130,14 @@ func (d *datagrams) placeOfClient(p *datagramPort, name []byte, client netip.Add
 // full reports whether the flow has had all its replies, as DatagramConfig.Replies says.
 func (f *datagramFlow) full() bool {
 	n := f.cfg.Datagram.Replies
-	return n > 0 && f.held == nil && f.answers >= f.requests*int64(n)
+	return n > 0 && f.held == nil && f.requests > 0 && f.answers >= f.requests*int64(n)
+}
+
+// checkFull tells the end of the turn to end a flow that has had all its replies.
+func (d *datagrams) checkFull(f *datagramFlow) {
+	if f.full() {
+		d.finished = append(d.finished, f.ref())
+	}
 }
 
 // exceeds reports whether a direction has used up its share of the bandwidth; if

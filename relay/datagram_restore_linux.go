@@ -191,9 +191,7 @@ func (d *datagrams) goOn(f *datagramFlow) sys.Errno {
 	}
 	d.setRuns(f, down, f.port.family, f.v6)
 	d.rearm(f)
-	if f.full() {
-		d.finished = append(d.finished, f.ref())
-	}
+	d.checkFull(f)
 	return 0
 }
 

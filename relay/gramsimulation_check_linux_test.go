@@ -3,6 +3,7 @@ package relay
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -90,6 +91,9 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 			s.fail("a client has two flows at one listener, the second one in slot %d of loop %d\n%s", f.slot, d.loop.Index, s.describeGrams())
 		}
 		clients[c] = true
+		if f.full() && !slices.Contains(d.finished, f.ref()) {
+			s.fail("the flow in slot %d has had all its replies, and goes on\n%s", f.slot, s.describeGrams())
+		}
 		s.lookAtWatches(f)
 		s.lookAtPreface(f)
 		s.lookAtName(f)

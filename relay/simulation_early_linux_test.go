@@ -225,7 +225,7 @@ func (s *simulation) fault(kind, every int) {
 		s.drain.resets = true
 	case simPipeFaults:
 		s.call(s.core.streams.pipes.Drain) // so that others are needed
-	case simTwiceFaults, simWatchFaults, simMoveFaults:
+	case simTwiceFaults, simWatchFaults, simMoveFaults, simSendFaults:
 		s.scarce = true
 	}
 }

@@ -277,11 +277,15 @@ const (
 	simPlainFaults = 10 // as many
 	simLaterFaults = 12 // accept, and then there is somebody
 	simFaultKinds  = 14
+	simSendFaults  = 14 // send: there is no room, and then no memory for what has waited
 )
 
 func simFaultKind(n int) int {
 	if n>>6%3 == 1 {
 		return simPlainFaults + n%(simFaultKinds-simPlainFaults)
+	}
+	if n>>6%3 == 2 && n%simPlainFaults == simMoveFaults {
+		return simSendFaults
 	}
 	return n % simPlainFaults
 }
@@ -354,6 +358,10 @@ func simFaults(number, every int) func(simkernel.Call, int) (int, sys.Errno) {
 				return 0, sys.EINTR
 			case c == "read-pipe":
 				return 1 + r.IntN(most), 0
+			}
+		case simSendFaults:
+			if c == "send" && most > 0 {
+				return 0, [...]sys.Errno{sys.EAGAIN, sys.EAGAIN, sys.ENOMEM}[r.IntN(3)]
 			}
 		}
 		return most, 0
@@ -601,6 +609,7 @@ func TestSimulateAgain(t *testing.T) {
 
 // schedulesThatFound are those of seeds that found something, with the fewest steps, and what that was.
 var schedulesThatFound = map[string]string{
+	"slow true, after 2, idle 4s, backlog 1, loops 2, busy 962, secure 765: {connect 663 465} {connect 984 917} {connect 123 381} {bulk 986 924} {turn 652 506} {bulk 536 426} {turn 485 465} {connect 115 1000} {bulk 922 809} {reset 785 113}":                                  "an upstream with TLS sent something and reset its connection before the relay's handshake was over, and the oracle missed that at the next upstream",
 	"slow false, after 0, idle 0s, slowConnects 1, words 593, updates 72, loops 3, limits 1, secure 498, handshakes 1, keeper 10065: {connect 115 908}":                                                                                                                           "what stands in front of the bytes of a client with TLS counted as its own, if the upstream has no TLS",
 	"slow false, after 1, idle 4s, files 26, loops 3, early 1, busy 172, keeper 5192: {connect 440 774} {connect 138 585} {connect 553 290} {connect 886 684} {connect 482 623} {connect 139 473} {turn 205 497} {turn 101 637} {connect 63 770} {turn 810 1020} {drain 391 720}": "a client without a descriptor waited at a listener for as long as one that closes accepts, and was reset in that moment, which the oracle noticed a look later",
 	"slow false, after 0, idle 0s, builtins 946, keeper 12424: {connect 475 783} {connect 1008 705} {connect 733 571} {connect 615 285} {connect 701 9} {connect 850 30} {turn 419 636} {send 953 951} {turn 974 508} {turn 323 668} {turn 1010 629} {turn 734 386} {turn 702 978} {fault 275 448} {turn 564 904} {turn 884 64} {turn 593 514} {deliver 746 549} {keeper 907 806} {turn 87 67} {steer 431 210} {kill 537 529} {kill 153 849} {die 792 693} {connect 35 292} {connect 217 368} {turn 34 520} {fault 758 992} {end 1002 918} {turn 956 343} {answer 431 432} {resume 138 398} {turn 464 715} {turn 748 875} {bulk 317 580} {upgrade 761 902}": "the keeper, which was full, refused a pipe that a flow used, after it had been said to be held, and the oracle only knew of sockets",

@@ -40,12 +40,16 @@ func (s *simulation) newPeer(f *simFlow, side int, first ...byte) {
 		f.secure.peer[side].stop()
 	}
 	f.secure.peer[side] = p
+	if h := &f.half[down]; side == sideUpstream && !f.secure.up { // the one before may have sent something behind its handshake, which the relay's has not seen
+		h.sent, h.ended = 0, false
+	}
 	if p.words = side == sideUpstream && f.words.preface > 0; p.words {
 		p.first = nil
 		if first[0] != prefaceOf(f)[0] {
 			s.fail("flow %d: its upstream gets %d first, rather than the preface", f.id, first[0])
 		}
-		f.words.front[up] = prefaceOf(f)[1:]
+		w := &f.words
+		w.front[up], w.asked, w.owed, w.refused, w.over = prefaceOf(f)[1:], false, nil, false, false
 		return
 	}
 	p.begin()
@@ -277,7 +281,7 @@ func (s *simulation) handshakeOver(p *simPeer) {
 	if p.errno == 0 {
 		p.flush(1 << 20) // an alert
 	}
-	if p.side == sideUpstream && f.half[up].got == 0 && (f.secure.refused || f.secure.rudes > 0 || f.mayReset()) {
+	if p.side == sideUpstream && f.half[up].got == 0 && (f.secure.refused || f.secure.rudes > 0 || f.mayReset() || s.limits && f.words.answer > 0) { // its answer may have come too late
 		s.leaveTLS(f)
 		return
 	}

@@ -237,7 +237,7 @@ func (t *flowTLS) Recv(fd int, p []byte) (n int, e sys.Errno) {
 	c, side := t.of(fd)
 	if c == nil {
 		n, e = t.Kernel.Recv(fd, p)
-	} else if n, e = c.Recv(t.records, fd, t.flow.tcp[side], t.flow.odd[side], p); e == tlsconn.Truncated && t.isEnd(side) {
+	} else if n, e = c.Recv(t.records, fd, t.flow.tcp[side], t.flow.odd[side], p); e == tlsconn.Truncated && c.Unsent() == 0 && t.isEnd(side) { // a send takes the error of a reset, and what is read then is an end
 		return 0, 0
 	}
 	if e == sys.EAGAIN && c != nil && t.flow.cause == CauseNone && c.Unsent() != 0 {

@@ -75,7 +75,9 @@ func (d *datagrams) carryBuiltin(f *datagramFlow, b []byte, seg int, tos uint8) 
 
 // answer notes that the upstream has sent count datagrams.
 func (d *datagrams) answer(f *datagramFlow, count int) {
-	f.answers += int64(count)
+	if f.requests > 0 { // or it is a late one, to what an earlier socket or upstream was sent
+		f.answers += int64(count)
+	}
 	waited := d.loop.Now - f.active // since the client's last datagram, before the first answer
 	f.active = d.loop.Now
 	if f.answered {

@@ -19,7 +19,7 @@ func TestCollectorOverUpgrade(t *testing.T) {
 	t.Parallel()
 	one := speak(t, "one")
 	c := &otlpCollector{flows: map[string]int{}}
-	hang := make(chan struct{}) // closed: it answers
+	hang := make(chan struct{})  // closed: it answers
 	given := make(chan struct{}) // closed: the request was given up
 	asked := make(chan struct{}, 1)
 	l := testnet.Listen(t, "tcp4")

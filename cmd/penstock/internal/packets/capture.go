@@ -405,7 +405,7 @@ func (s *side) end() string {
 		return fmt.Sprintf("flow %d was open when the capture ended", s.ID)
 	}
 	text := fmt.Sprintf("flow %d ended: %s", s.ID, s.Cause)
-	if s.Reason != "" {
+	if s.Reason != "" && s.Reason != s.Cause {
 		text += ", " + s.Reason
 	}
 	if s.Error != "" {

@@ -189,7 +189,8 @@ func (d *Daemon) Upgrade(w *World, b Program) error {
 		w.Tally.Fault(OtherFaults, "upgrade to %s: the worker is the same\n%s", b.Name, out)
 	default:
 		w.Tally.Count(upgradesDone, 1)
-		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", after)); err == nil && !strings.HasPrefix(exe, b.Path) {
+		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", after)); err == nil && !strings.HasPrefix(exe, b.Path) && d.executes(after) { // not one that the keeper is about to start
+
 			w.Tally.Fault(OtherFaults, "upgrade to %s: the worker runs %s", b.Path, exe)
 		}
 	}

@@ -116,6 +116,9 @@ func play(s *script, binary, later, dir string, out io.Writer) (good bool, err e
 		return false, err
 	}
 	defer r.probes.close()
+	if r.config.Ends != nil {
+		return r.playEnds(s, binary, out)
+	}
 	for _, g := range r.config.Groups {
 		if err := r.listen(g); err != nil {
 			return false, err

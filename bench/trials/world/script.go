@@ -36,6 +36,8 @@ func (s *script) leaveOut(names []string) bool {
 	switch {
 	case s.Config.Fleet != nil:
 		kind = "fleet"
+	case s.Config.Ends != nil:
+		kind = "ends"
 	case probed:
 		kind = "probed"
 	}
@@ -51,6 +53,7 @@ type config struct {
 	Groups    []*group
 	Listeners []*listener
 	Probed    []*probedListener `json:",omitempty"` // if there are any, the daemon has no load, and no other listeners
+	Ends      *endsConfig       `json:",omitempty"` // the same if it is there
 	Fleet     *fleetConfig      `json:",omitempty"` // if it is there, nothing else counts
 }
 
@@ -167,6 +170,9 @@ func draw(seed uint64, events int, root bool) *script {
 	if r := rand.New(rand.NewPCG(seed, fleetSeeds)); r.IntN(4) == 0 {
 		return drawFleet(r, seed, events)
 	}
+	if r := rand.New(rand.NewPCG(seed, endsSeeds)); r.IntN(4) == 0 {
+		return drawEnds(r, seed, events, root)
+	}
 	r := rand.New(rand.NewPCG(seed, 0))
 	c := config{Loops: r.IntN(4), Sandbox: pick(r, "on", "on", "on", "off")}
 	if root && r.IntN(2) == 0 {
@@ -208,6 +214,10 @@ func (c *config) group(name string) *group {
 func (c *config) clone() *config {
 	n := *c
 	n.Groups, n.Listeners, n.Probed = nil, slices.Clone(c.Listeners), slices.Clone(c.Probed)
+	if c.Ends != nil {
+		one := *c.Ends
+		n.Ends = &one
+	}
 	for _, g := range c.Groups {
 		one := *g
 		one.Members = slices.Clone(g.Members)
@@ -232,7 +242,11 @@ func (c *config) text(p *places) string {
 	if len(c.Probed) > 0 {
 		drain = "5s"
 	}
-	fmt.Fprintf(&b, "admin: {listen: \"unix://%s\"}\naccess-log: {to: %q}\ndrain: %s\nlog: {format: json, flows: none}\ngroups:\n", p.admin(), p.own("access", ".log"), drain)
+	fmt.Fprintf(&b, "admin: {listen: \"unix://%s\"}\naccess-log: {to: %q}\ndrain: %s\nlog: {format: json, flows: none}\n", p.admin(), p.own("access", ".log"), drain)
+	if c.Ends != nil {
+		b.WriteString(c.Ends.lists(p))
+	}
+	b.WriteString("groups:\n")
 	for _, g := range c.Groups {
 		var members []string
 		for _, n := range g.Members {
@@ -243,7 +257,13 @@ func (c *config) text(p *places) string {
 	for _, d := range c.Probed {
 		b.WriteString(d.groups(p))
 	}
+	if c.Ends != nil {
+		b.WriteString(c.Ends.groups(p))
+	}
 	fmt.Fprintln(&b, "listeners:")
+	if c.Ends != nil {
+		b.WriteString(c.Ends.listeners(p))
+	}
 	for _, d := range c.Probed {
 		b.WriteString(d.listener(p))
 	}

@@ -40,7 +40,7 @@ func TestDraw(t *testing.T) {
 			seen[e.Do] = true
 		}
 	}
-	for _, d := range slices.Concat(deeds, probedDeeds, fleetDeeds) {
+	for _, d := range slices.Concat(deeds, probedDeeds, endsDeeds, fleetDeeds) {
 		if !seen[d.name] {
 			t.Errorf("%s never happens", d.name)
 		}
@@ -83,7 +83,12 @@ func TestEachEvent(t *testing.T) {
 	fleet.Events = []event{{Do: "publish", Value: "random"}, {Do: "relay", Member: 1, Value: "killed", Close: true}, {Do: "relay", Member: 2, Value: "worker killed"},
 		{Do: "link", Value: "lost", Group: "tool", For: time.Second}, {Do: "rollback", Close: true}, {Do: "relay", Member: 3, Value: "stopped"},
 		{Do: "registry", For: 100 * time.Millisecond}, {Do: "link", Value: "cut", Group: "relay", Member: 1, For: 200 * time.Millisecond}}
-	for name, s := range map[string]*script{"load": s, "probed": probed, "gram": gram, "fleet": fleet} {
+	ends := &script{Seed: 1, Config: config{Loops: 1, Sandbox: "on", Ends: &endsConfig{Down: "close", Up: "close", Weights: [2]int{1, 0}}}}
+	ends.Events = []event{{Do: "stop", Member: 1}, {Do: "weights", Value: "0 1"}, {Do: "list", Member: 1}, {Do: "kill", Value: "killed"}, {Do: "start", Member: 1},
+		{Do: "down", Value: "drain"}, {Do: "stop", Member: 2}, {Do: "upgrade"}, {Do: "down", Value: "close", Rest: 300 * time.Millisecond}, {Do: "unlist", Member: 1}, {Do: "ban-and-end", Member: 2},
+		{Do: "stop", Member: 1}, {Do: "stop", Member: 3}, {Do: "ban", Member: 3}, {Do: "start", Member: 3}, {Do: "loops", Value: "2"}, {Do: "start-all"}, {Do: "stop-all"},
+		{Do: "unban", Member: 3}, {Do: "file-weights", Value: "50 50"}, {Do: "up", Value: "keep"}, {Do: "start-all"}, {Do: "stop-primaries"}}
+	for name, s := range map[string]*script{"ends": ends, "load": s, "probed": probed, "gram": gram, "fleet": fleet} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
 			begun, own := time.Now(), filepath.Join(dir, name)
@@ -100,7 +105,7 @@ func TestEachEvent(t *testing.T) {
 // drawn returns a script that has probed listeners, or has not.
 func drawn(probed bool) *script {
 	for seed := uint64(1); ; seed++ {
-		if s := draw(seed, 0, false); s.Config.Fleet == nil && (len(s.Config.Probed) > 0) == probed {
+		if s := draw(seed, 0, false); s.Config.Fleet == nil && s.Config.Ends == nil && (len(s.Config.Probed) > 0) == probed {
 			return s
 		}
 	}

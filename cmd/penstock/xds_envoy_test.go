@@ -207,6 +207,14 @@ var layer4Cases = []layer4Case{
 	}},
 	{"proxy-out", "PROXY header to the upstream, version 2", "version 2, command 1, from 127.0.0.1", tcpCase("", "", proxyTransport("V2"), receivers), func(t *testing.T, at net.Addr) string { return greeted(at, []byte("hello\n")) }},
 	{"weights", "weights 3 and 1", "one 3, two 1", tcpCase("", "", "", speakers(`one:, "loadBalancingWeight": 3`, `two:, "loadBalancingWeight": 1`)), func(t *testing.T, at net.Addr) string { return share(at, 40, 4) }},
+	{"named", "sni_dynamic_forward_proxy, a client that names a host which does not exist, and one that names none", "closed, closed", func(t *testing.T, name string) []string {
+		cache := `{"name": "cache", "dnsLookupFamily": "V4_ONLY"}`
+		l := strings.Replace(tcpListener(name, name, 0, ""), `"filters": [`, `"filters": [{"name": "sni", "typedConfig": {`+typeOf+`extensions.filters.network.sni_dynamic_forward_proxy.v3.FilterConfig", "portValue": 443, "dnsCacheConfig": `+cache+`}}, `, 1)
+		l = strings.TrimSuffix(l, "}") + `, "listenerFilters": [{"name": "tls", "typedConfig": {` + typeOf + `extensions.filters.listener.tls_inspector.v3.TlsInspector"}}]}`
+		return []string{l, fmt.Sprintf(`{%sconfig.cluster.v3.Cluster", "name": %q, "lbPolicy": "CLUSTER_PROVIDED", "clusterType": {"name": "dynamic", "typedConfig": {%sextensions.clusters.dynamic_forward_proxy.v3.ClusterConfig", "dnsCacheConfig": %s}}}`, typeOf, name, typeOf, cache)}
+	}, func(t *testing.T, at net.Addr) string {
+		return greeted(at, clientHello("nobody.invalid")) + ", " + greeted(at, clientHello(""))
+	}},
 	{"split", "weighted_clusters, 3 and 1", "one 3, two 1", func(t *testing.T, name string) []string {
 		l := strings.Replace(tcpListener(name, name, 0, ""), `"cluster": "`+name+`"`, `"weightedClusters": {"clusters": [{"name": "`+name+`-one", "weight": 3}, {"name": "`+name+`-two", "weight": 1}]}`, 1)
 		list := []string{l}

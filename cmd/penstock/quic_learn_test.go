@@ -223,9 +223,9 @@ groups:
 		if err != nil {
 			t.Fatal(err)
 		}
-		seen[detail.QUICID+" "+detail.QUICCame]++
+		seen[strings.Join([]string{detail.QUICVersion, detail.QUICID, detail.QUICCame}, " ")]++
 	}
-	if want := fmt.Sprintf("map[ server-id:1  unknown:2 %x :1 %x learned:1]", "server01", "server01"); fmt.Sprint(seen) != want {
+	if want := fmt.Sprintf("map[  unknown:2  %x server-id:1  %x learned:1 1 %x :1]", routable[:9], "server01", "server01"); fmt.Sprint(seen) != want {
 		t.Errorf("%v, want %s", seen, want)
 	}
 }
@@ -334,5 +334,38 @@ groups:
 		}
 		q.mustStay(quicShort(id), server)
 		q.mustStay(quicGreased(id), server)
+	}
+}
+
+// What is seen of a flow outlives its worker: by which ID its client was led, and the version of a connection that begins.
+func TestQUICSeenLater(t *testing.T) {
+	t.Parallel()
+	k := runKept(t, `listeners:
+  quic: {listen: "udp://127.0.0.1:0", to: servers}
+groups:
+  servers: {members: [{to: "udp://{0}", quic-server-id: "aabbccddeeff0011"}], quic: {ids: cloud}}
+`, quicServer(t, "one"))
+	q := &quicClients{t: t, to: k.at("quic")}
+	q.at(q.open(), quicShort("\x1f\xaa\xbb\xcc\xdd\xee\xff\x00\x11nonce"))
+	q.at(q.open(), quicInitial("made-up1", "server01"))
+	q.at(q.open(), quicHandshake("stranger"))
+	for _, replace := range []func(){func() {}, k.crash, k.upgrade} {
+		k.settled(q.opened)
+		replace()
+		all, err := k.admin.Flows(k.ctx(), api.Filter{}, api.Page{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]int{}
+		for _, f := range all.Flows {
+			detail, err := k.admin.Flow(k.ctx(), f.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen[strings.Join([]string{detail.QUICVersion, detail.QUICID, detail.QUICCame}, " ")]++
+		}
+		if want := fmt.Sprintf("map[ 1faabbccddeeff0011 server-id:1 1 %x :1 1 %x unknown:1]", "made-up1", "stranger"); fmt.Sprint(seen) != want {
+			t.Errorf("%v, want %s", seen, want)
+		}
 	}
 }

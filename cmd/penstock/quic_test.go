@@ -257,7 +257,10 @@ groups:
 	}
 	flows, err := d.admin.Flows(d.ctx(), api.Filter{Listener: "quic"}, api.Page{})
 	if err != nil || len(flows.Flows) != 1 || flows.Flows[0].Member != fmt.Sprintf("udp://localhost:%d", at.(*net.UDPAddr).Port) || flows.Flows[0].SNI != "localhost" {
-		t.Errorf("%+v, %v", flows, err)
+		t.Fatalf("%+v, %v", flows, err)
+	}
+	if f, err := d.admin.Flow(d.ctx(), flows.Flows[0].ID); err != nil || f.QUICVersion != "1" || len(f.QUICID) < 16 || f.QUICCame != "" {
+		t.Errorf("%+v, %v", f, err)
 	}
 
 	// Another name is refused.

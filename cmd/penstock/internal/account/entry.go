@@ -29,8 +29,9 @@ type Entry struct {
 
 // QUIC is what is known of a flow's connection of QUIC; zero: nothing.
 type QUIC struct {
-	ID   string // the connection ID that the client used last, in hexadecimal digits
-	Came string // how a client was recognised that has moved: see docs/observing.md
+	Version string // 1, 2, or another one as 0x and eight hexadecimal digits; empty: not known
+	ID      string // the connection ID that the client used last, as far as it was seen, in hexadecimal digits
+	Came    string // how a client was recognised that has moved: see docs/observing.md
 }
 
 // Identity is who a client is by its certificate, which was verified; zero: it has none.

@@ -41,6 +41,7 @@ var fields = []field{
 	{"sni", true, func(b []byte, e *Entry) []byte { return append(b, e.SNI...) }},
 	{"alpn", true, func(b []byte, e *Entry) []byte { return append(b, e.ALPN...) }},
 	{"ja4", true, func(b []byte, e *Entry) []byte { return append(b, e.JA4...) }},
+	{"quic_version", true, func(b []byte, e *Entry) []byte { return append(b, e.QUIC.Version...) }},
 	{"quic_id", true, func(b []byte, e *Entry) []byte { return append(b, e.QUIC.ID...) }},
 	{"quic_came", true, func(b []byte, e *Entry) []byte { return append(b, e.QUIC.Came...) }},
 	{"protocol", true, func(b []byte, e *Entry) []byte { return append(b, e.Protocol...) }},

@@ -37,7 +37,7 @@ func TestGoldenLines(t *testing.T) {
 		UpstreamTLS: &stats.TLS{Version: tls.VersionTLS12, CipherSuite: tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, Handshake: 3 * time.Millisecond, Received: 30, Sent: 40},
 	}}
 	asked := &Entry{StartTLS: "request", JA4: "t13d1516h2_8daaf6152771_e5627efa2ab1"}
-	moved := &Entry{QUIC: QUIC{ID: "0a0b", Came: "learned"}}
+	moved := &Entry{QUIC: QUIC{Version: "2", ID: "0a0b", Came: "learned"}}
 	failed := &Entry{Record: relay.Record{ClientTLS: &stats.TLS{Received: 5}}}
 	for _, c := range []struct {
 		format string
@@ -57,7 +57,7 @@ func TestGoldenLines(t *testing.T) {
 			`"upstream_tls":"1.2","upstream_tls_cipher":"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256","upstream_tls_resumed":false,"upstream_tls_handshake":0.003000,"upstream_tls_wire_up":40,"upstream_tls_wire_down":30}`},
 		{"{tls} {tls_cipher} {tls_resumed} {tls_wire_up} {client_subject}", failed, "- - - 5 -"},
 		{"{starttls} {sni} {ja4}", asked, "request - t13d1516h2_8daaf6152771_e5627efa2ab1"},
-		{"{quic_id} {quic_came}", moved, "0a0b learned"},
+		{"{quic_version} {quic_id} {quic_came}", moved, "2 0a0b learned"},
 		{"{client} {listener} {bytes_up}", entry(), "tcp://192.0.2.1:1000 https 10"},
 		{"{client} {sni} {connect} {duration}", empty, "- - - 0.000000"},
 		{"{{{id}}}\t\"{error}\"", entry(), "{72057594037927943}\t\"read: \\x22reset\\x22\""},

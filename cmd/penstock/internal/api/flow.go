@@ -67,13 +67,15 @@ type FlowDetail struct {
 	Flow
 	ALPN []string `json:"alpn,omitempty"`
 	JA4  string   `json:"ja4,omitempty"` // the fingerprint of the client's ClientHello
-	// QUICID is the connection ID of QUIC that the client used last, in hexadecimal digits, and QUICCame how it was recognised if it has
-	// moved: by server-id or learned; unknown: its connection had begun elsewhere.
-	QUICID   string `json:"quic_id,omitempty"`
-	QUICCame string `json:"quic_came,omitempty"`
-	Loop     int    `json:"loop"`
-	Local    Addr   `json:"local"` // the address that the client connected to
-	Peer     Addr   `json:"peer"`  // the other end of the client's socket: a proxy or the client itself
+	// QUICVersion is the version of QUIC: 1, 2, or another one as 0x and eight hexadecimal digits. QUICID is the connection ID that the
+	// client used last, as far as it was seen, in hexadecimal digits, and QUICCame how it was recognised if it has moved: by server-id or
+	// learned; unknown: its connection had begun elsewhere.
+	QUICVersion string `json:"quic_version,omitempty"`
+	QUICID      string `json:"quic_id,omitempty"`
+	QUICCame    string `json:"quic_came,omitempty"`
+	Loop        int    `json:"loop"`
+	Local       Addr   `json:"local"` // the address that the client connected to
+	Peer        Addr   `json:"peer"`  // the other end of the client's socket: a proxy or the client itself
 	// UpstreamLocal is the relay's address of the connection to the upstream; absent for Unix sockets, and if there is none.
 	UpstreamLocal Addr     `json:"upstream_local,omitzero"`
 	Attempts      int      `json:"attempts"`

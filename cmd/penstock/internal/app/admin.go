@@ -139,7 +139,7 @@ func (d *daemon) Flow(_ context.Context, id uint64) (api.FlowDetail, bool) {
 			}
 		}
 		q := p.QUIC()
-		out.QUICID, out.QUICCame = q.ID, q.Came
+		out.QUICVersion, out.QUICID, out.QUICCame = q.Version, q.ID, q.Came
 		if w := p.Target(); w != nil {
 			out.IdleLimit, out.LifeLimit, out.RateLimit = max(0, w.Timeouts.Idle).Seconds(), w.TimeoutsOf(f.ID).Life.Seconds(), w.Route.Bandwidth
 		}

@@ -188,11 +188,16 @@ func quicLine(f *api.FlowDetail) string {
 		"learned":   "the client has moved, and its ID is known",
 		"unknown":   "the client has moved, and nobody knows its ID",
 	}[f.QUICCame]
-	if f.QUICID == "" {
-		return came
+	var parts []string
+	if f.QUICVersion != "" {
+		parts = append(parts, "version "+f.QUICVersion)
 	}
-	if came != "" {
-		came = "; " + came
+	if f.QUICID != "" {
+		parts = append(parts, "connection ID "+f.QUICID)
 	}
-	return "connection ID " + f.QUICID + came
+	line := strings.Join(parts, ", ")
+	if line != "" && came != "" {
+		line += "; "
+	}
+	return line + came
 }

@@ -122,6 +122,9 @@ func (e *encodedFlow) decode(dec *hold.Decoder, p *State) (err error) {
 	if e.flags&encodedQUIC != 0 {
 		e.quic.decode(dec)
 	}
+	if e.flags&encodedCame != 0 {
+		e.quic.decodeCame(dec)
+	}
 	p.connected = e.flags&encodedConnected != 0
 	return dec.Err()
 }

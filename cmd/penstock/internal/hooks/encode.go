@@ -33,6 +33,7 @@ const (
 	encodedIdentity              // who the client is by its certificate
 	encodedIDs                   // connection IDs of QUIC that were learned
 	encodedQUIC                  // what else is known of a connection of QUIC
+	encodedCame                  // how one was recognised that learns no ID
 )
 
 // maxEncodedNames bounds the bytes of the names of a certificate that are encoded.
@@ -91,12 +92,16 @@ func (p *State) encode(e *hold.Encoder, upstream *relay.Addr) {
 	known := p.clientTLS()
 	set(encodedTLS, known.terminated)
 	set(encodedIdentity, known.terminated && known.identity != nil)
-	conn := known.conn
-	if conn == nil || conn.came == cameByServer || conn.came == cameUnknown {
+	conn, moved := known.conn, (*quicConn)(nil)
+	switch {
+	case conn == nil:
 		conn = new(quicConn)
+	case conn.came == cameByServer || conn.came == cameUnknown:
+		conn, moved = new(quicConn), conn
 	}
 	set(encodedIDs, len(conn.ids) > 0)
 	set(encodedQUIC, len(conn.ids) > 0 || conn.first.Len() > 0)
+	set(encodedCame, moved != nil)
 	e.Uint(flags)
 	source, admission := p.admission.State()
 	e.Uint(source)
@@ -165,6 +170,9 @@ func (p *State) encode(e *hold.Encoder, upstream *relay.Addr) {
 	}
 	if flags&encodedQUIC != 0 {
 		conn.encode(e)
+	}
+	if moved != nil {
+		moved.encodeCame(e)
 	}
 }
 

@@ -140,6 +140,28 @@ func TestFlowEncoded(t *testing.T) {
 		t.Errorf("%+v", q.clientTLS())
 	}
 
+	// How a connection of QUIC was recognised that learns no ID. What is not known here is not known.
+	for _, c := range []struct {
+		came, want quicCame
+		id         string
+	}{{cameByServer, cameByServer, "an ID"}, {cameUnknown, cameUnknown, ""}, {200, cameUnknown, "an ID"}} {
+		conn := &quicConn{came: min(c.came, cameUnknown)}
+		conn.version.Store(0x6b3343cf)
+		conn.ledBy([]byte(c.id))
+		moved := newState()
+		moved.hello.Store(&clientTLS{conn: conn})
+		e, _ = code(moved, nil)
+		if c.came > cameUnknown {
+			conn.came = c.came
+			var enc hold.Encoder
+			conn.encodeCame(&enc)
+			e.quic.decodeCame(hold.NewDecoder(enc.Encoded()))
+		}
+		if got := e.quic; got.came != c.want || got.version != 0x6b3343cf || string(got.led.Bytes()) != c.id {
+			t.Errorf("%+v, want %v by %q", got, c.want, c.id)
+		}
+	}
+
 	// What routes need of a client's first bytes, until it is connected.
 	for _, first := range []*firstbytes.Seen{
 		firstbytes.Given("http", "a.test", []byte("GET / HTTP/1.1"), 0),

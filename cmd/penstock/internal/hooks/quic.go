@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/ja4"
+	"github.com/penstock/penstock/cmd/penstock/internal/quicid"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/quichello"
 	"github.com/penstock/penstock/relay"
@@ -42,6 +43,10 @@ func (h *Hooks) quic(f *relay.Flow, p *State, b []byte, last bool) (take int, ne
 		hello, e := begun.quic.Add(b)
 		if err = e; err == nil {
 			known.Hello = hello
+			if known.conn == nil { // of its connection IDs none is of interest, but for who looks at the flow
+				known.conn = newQUICConn(f, begun.quic.Version())
+				known.conn.first, _ = quicid.NewID(begun.quic.ID())
+			}
 			if p.plan.Spec.Sniff.JA4 {
 				known.ja4 = ja4.QUIC(begun.quic.Message())
 			}

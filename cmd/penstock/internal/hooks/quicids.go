@@ -1,6 +1,7 @@
 package hooks
 
 import (
+	"fmt"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -43,16 +44,17 @@ func newQUICIDs(g *spec.Group, l *spec.Listener) *quicIDs {
 	return ids
 }
 
-// server returns the member of a group whose ID is in a connection ID, with which id begins; nil: there is none.
-func (q *quicIDs) server(g *upstream.Group, id []byte) *upstream.Member {
+// server returns the member of a group whose ID is in a connection ID, with which id begins, and how many bytes of id say so; nil:
+// there is none.
+func (q *quicIDs) server(g *upstream.Group, id []byte) (*upstream.Member, int) {
 	for _, l := range q.layouts {
 		if s, ok := l.Server(id); ok {
 			if m := g.Server(s[:l.ServerLen()]); m != nil {
-				return m
+				return m, l.Len()
 			}
 		}
 	}
-	return nil
+	return nil, 0
 }
 
 // quicTarget is a target whose members speak QUIC, and the index of its route; -1: the default.
@@ -104,8 +106,10 @@ func (h *Hooks) recognise(f *relay.Flow, p *State, b []byte) bool {
 	if err != nil {
 		return false
 	}
-	conn := &quicConn{socket: f.Listener().Value().(*Socket)}
-	conn.version.Store(head.Version)
+	if head.Kind == quichello.VersionNegotiation || head.Kind == quichello.Unknown && head.Greased {
+		return false // no client sends that; more probably it is something else than QUIC
+	}
+	conn := newQUICConn(f, head.Version)
 	if head.Kind != quichello.Short && head.Kind != quichello.Handshake {
 		conn.first, _ = quicid.NewID(head.DestID)
 		p.hello.Store(&clientTLS{conn: conn})
@@ -113,8 +117,12 @@ func (h *Hooks) recognise(f *relay.Flow, p *State, b []byte) bool {
 	}
 	from := clientAddr(f)
 	for _, t := range p.plan.quic {
-		if m := t.quic.server(t.group, head.DestID); m != nil && p.plan.routes.TakesFrom(t.route, from) {
+		if m, n := t.quic.server(t.group, head.DestID); m != nil && p.plan.routes.TakesFrom(t.route, from) {
+			if head.Kind != quichello.Short {
+				n = len(head.DestID)
+			}
 			conn.member, conn.came = m, cameByServer
+			conn.ledBy(head.DestID[:n])
 			p.hello.Store(&clientTLS{conn: conn})
 			h.QUICCounts.add(conn.came)
 			return h.lead(f, p, t.Target)
@@ -137,6 +145,9 @@ func (h *Hooks) recognise(f *relay.Flow, p *State, b []byte) bool {
 		return false // more probably it is something else than QUIC
 	}
 	conn.came = cameUnknown
+	if head.Kind != quichello.Short { // whose ID may have any length
+		conn.ledBy(head.DestID)
+	}
 	p.hello.Store(&clientTLS{conn: conn})
 	h.QUICCounts.add(conn.came)
 	return false
@@ -157,7 +168,7 @@ func (p *State) returned(w *Target, c upstream.Client) (*upstream.Member, spec.R
 	}
 	// A server may already have named itself to a client whose connection begins, by a Retry that another relay has carried.
 	if len(w.quic.layouts) > 0 {
-		if m := w.quic.server(w.group, conn.first.Bytes()); m != nil {
+		if m, _ := w.quic.server(w.group, conn.first.Bytes()); m != nil {
 			return w.group.Prefer(&p.lease, c, m), spec.ReasonNone
 		}
 	}
@@ -169,10 +180,26 @@ func (p *State) QUIC() (q account.QUIC) {
 	if conn := p.clientTLS().conn; conn != nil {
 		if newest := conn.newest.Load(); newest != nil {
 			q.ID = newest.String()
+		} else {
+			q.ID = conn.first.String()
 		}
 		q.Came = quicCameNames[conn.came]
+		q.Version = quicVersionName(conn.version.Load())
 	}
 	return q
+}
+
+// quicVersionName returns the name of a version of QUIC; empty: it is not known.
+func quicVersionName(v uint32) string {
+	switch v {
+	case 0:
+		return ""
+	case quichello.Version1:
+		return "1"
+	case quichello.Version2:
+		return "2"
+	}
+	return fmt.Sprintf("0x%08x", v)
 }
 
 // QUICCounts counts flows that begin in the middle of a connection of QUIC, by how they were recognised. The zero value counts nothing.

@@ -33,8 +33,21 @@ type quicConn struct {
 	came    quicCame                  // with which the flow began
 	learned time.Time                 // when the newest of ids was learned
 	member  *upstream.Member          // that has the connection; nil: nobody, or the flow has been there
-	newest  atomic.Pointer[quicid.ID] // of ids; nil: none
+	newest  atomic.Pointer[quicid.ID] // of ids, or with which the flow came if it learns none; nil: none
 	ids     []quicUse                 // that the flow has in a table of its listener, the newest one last
+}
+
+func newQUICConn(f *relay.Flow, version uint32) *quicConn {
+	conn := &quicConn{socket: f.Listener().Value().(*Socket)}
+	conn.version.Store(version)
+	return conn
+}
+
+// ledBy notes by which ID a flow has come that learns none.
+func (c *quicConn) ledBy(b []byte) {
+	if id, ok := quicid.NewID(b); ok {
+		c.newest.Store(&id)
+	}
 }
 
 // quicUse is an ID that a flow uses, and where it leads.
@@ -141,7 +154,7 @@ func (h *Hooks) learn(f *relay.Flow, p *State, b []byte) bool {
 	default:
 		claimed = true
 	}
-	if w.quic.server(w.group, id) == m {
+	if by, _ := w.quic.server(w.group, id); by == m {
 		return false // all of them say so
 	}
 	next, ok := quicid.NewID(id)
@@ -199,6 +212,8 @@ type encodedQUICConn struct {
 	claimed      uint64      // bits: which of these were claimed
 	version      uint32
 	first, shown quicid.ID
+	came         quicCame  // cameByServer or cameUnknown, of a flow that learns none
+	led          quicid.ID // by which that came; empty: not known
 }
 
 func (c *quicConn) encode(e *hold.Encoder) {
@@ -214,6 +229,17 @@ func (c *quicConn) encode(e *hold.Encoder) {
 		e.Bytes(c.first.Bytes())
 		e.Bytes(c.shown.Bytes())
 	}
+}
+
+// encodeCame encodes what is known of the connection of a flow that learns no ID.
+func (c *quicConn) encodeCame(e *hold.Encoder) {
+	var led quicid.ID
+	if id := c.newest.Load(); id != nil {
+		led = *id
+	}
+	e.Uint(uint64(c.came))
+	e.Uint(uint64(c.version.Load()))
+	e.Bytes(led.Bytes())
 }
 
 func (e *encodedQUICConn) decodeIDs(dec *hold.Decoder) error {
@@ -235,14 +261,29 @@ func (e *encodedQUICConn) decode(dec *hold.Decoder) {
 	}
 }
 
+func (e *encodedQUICConn) decodeCame(dec *hold.Decoder) {
+	e.came, e.version = quicCame(dec.Uint()), uint32(dec.Uint())
+	e.led, _ = quicid.NewID(dec.Bytes())
+	if e.came != cameByServer {
+		e.came = cameUnknown // also what a later version of the program has added
+	}
+}
+
 // relearn has a flow of an earlier worker use the IDs that it had there, and learn further ones.
 func (h *Hooks) relearn(f *relay.Flow, p *State, e *encodedQUICConn) {
 	w, m := p.target.Load(), p.member.Load()
-	if len(e.ids) == 0 && e.first.Len() == 0 || m == nil || w.quic == nil || !w.quic.learn {
+	if len(e.ids) == 0 && e.first.Len() == 0 && e.came == cameNew {
 		return
 	}
-	conn := &quicConn{socket: f.Listener().Value().(*Socket), first: e.first, shown: e.shown, by: m}
-	conn.version.Store(e.version)
+	conn := newQUICConn(f, e.version)
+	conn.first, conn.shown, conn.by, conn.came = e.first, e.shown, m, e.came
+	conn.ledBy(e.led.Bytes())
+	known := *p.clientTLS()
+	known.conn = conn
+	p.hello.Store(&known)
+	if m == nil || w.quic == nil || !w.quic.learn || e.came != cameNew {
+		return
+	}
 	for i, id := range e.ids {
 		to := quicPlace{route: w.Route.Name, group: w.To.Name, member: m}
 		if e.claimed>>i&1 != 0 {
@@ -250,8 +291,5 @@ func (h *Hooks) relearn(f *relay.Flow, p *State, e *encodedQUICConn) {
 		}
 		h.use(conn, id, to, time.Now())
 	}
-	known := *p.clientTLS()
-	known.conn = conn
-	p.hello.Store(&known)
 	p.watch(f)
 }

@@ -78,6 +78,9 @@ func (l *Layout) String() string {
 	return fmt.Sprintf("configuration %d", l.config)
 }
 
+// Len returns how many bytes of a connection ID Server needs. One of Cloud may be longer.
+func (l *Layout) Len() int { return 1 + l.server + l.nonce }
+
 // ServerLen returns the length of server IDs, in bytes.
 func (l *Layout) ServerLen() int { return l.server }
 
@@ -89,7 +92,7 @@ type Server [MaxServer]byte
 // well have a server.
 func (l *Layout) Server(id []byte) (s Server, ok bool) {
 	n := l.server + l.nonce
-	if len(id) < 1+n {
+	if len(id) < l.Len() {
 		return s, false
 	}
 	if config := int(id[0] >> configShift); config == unroutable || l.config >= 0 && config != l.config {

@@ -315,6 +315,7 @@ var table = []rule{
 		"cmd/penstock/internal/etcd":            "publish, rollback and history: the client of a fleet",
 		"cmd/penstock/internal/remote":          "the same: where its registry is",
 		"cmd/penstock/internal/fleet":           "the same: what is done there",
+		"quichello":                             "explain reads a client's first datagrams",
 		"relay":                                 "addresses, and causes by name",
 		"github.com/alecthomas/kong":            "the grammar that pages and completion are made from",
 	}},
@@ -413,7 +414,10 @@ var table = []rule{
 	{pkg: "cmd/penstock/internal/ja4", tests: edges{
 		"clienthello": "what it reads has a fingerprint",
 	}},
-	{pkg: "cmd/penstock/internal/quicid", code: edges{"cmd/penstock/internal/spec": shared}},
+	{pkg: "cmd/penstock/internal/quicid", code: edges{
+		"cmd/penstock/internal/spec": shared,
+		"quichello":                  "which versions there are",
+	}},
 	{pkg: "cmd/penstock/internal/route", code: edges{
 		"cmd/penstock/internal/firstbytes": "conditions on what a client sends first",
 		"cmd/penstock/internal/lists":      "networks that are lists",

@@ -1,7 +1,6 @@
 package hooks
 
 import (
-	"fmt"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -184,22 +183,9 @@ func (p *State) QUIC() (q account.QUIC) {
 			q.ID = conn.first.String()
 		}
 		q.Came = quicCameNames[conn.came]
-		q.Version = quicVersionName(conn.version.Load())
+		q.Version = quicid.VersionName(conn.version.Load())
 	}
 	return q
-}
-
-// quicVersionName returns the name of a version of QUIC; empty: it is not known.
-func quicVersionName(v uint32) string {
-	switch v {
-	case 0:
-		return ""
-	case quichello.Version1:
-		return "1"
-	case quichello.Version2:
-		return "2"
-	}
-	return fmt.Sprintf("0x%08x", v)
 }
 
 // QUICCounts counts flows that begin in the middle of a connection of QUIC, by how they were recognised. The zero value counts nothing.

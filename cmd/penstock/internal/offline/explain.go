@@ -18,7 +18,6 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/firstbytes"
 	"github.com/penstock/penstock/cmd/penstock/internal/lists"
-	"github.com/penstock/penstock/cmd/penstock/internal/quicid"
 	"github.com/penstock/penstock/cmd/penstock/internal/route"
 	"github.com/penstock/penstock/cmd/penstock/internal/rules"
 	"github.com/penstock/penstock/cmd/penstock/internal/sources"
@@ -41,6 +40,7 @@ type Explain struct {
 	Silence  time.Duration `placeholder:"TIME" help:"How long it has sent nothing."`
 	Names    []string      `name:"client-name" sep:"none" placeholder:"NAME" help:"A name in the client's certificate: a URI, a DNS name, an address of mail or a common name. May be given several times."`
 	CID      string        `name:"cid" placeholder:"HEX" help:"The connection ID to which a client of QUIC that has moved sends its first datagram, in hexadecimal digits."`
+	QUIC     string        `name:"quic" placeholder:"FILE" help:"The first UDP payloads of a client of QUIC: the bytes of one, or hexadecimal digits, one payload in each line."`
 	Lookup   bool          `help:"Look up the names of members in DNS."`
 	JSON     bool          `name:"json" help:"Print JSON."`
 }
@@ -53,10 +53,11 @@ func (Explain) Help() string {
 // An explanation says what would happen to a connection.
 type explanation struct {
 	lists    *lists.Table
-	Listener string   `json:"listener"`
-	Listen   string   `json:"listen"`
-	Steps    []string `json:"steps"` // the questions, in order, and their answers
-	Route    string   `json:"route,omitempty"`
+	Listener string      `json:"listener"`
+	Listen   string      `json:"listen"`
+	QUIC     *quicClient `json:"quic,omitempty"` // that --quic was read as
+	Steps    []string    `json:"steps"`          // the questions, in order, and their answers
+	Route    string      `json:"route,omitempty"`
 	destination
 	Parts   []destination `json:"parts,omitempty"`   // where the route leads, if chance decides
 	Refused string        `json:"refused,omitempty"` // the reason, if the client is refused
@@ -93,16 +94,12 @@ func (c *Explain) Run(call Call) int {
 			fmt.Fprintf(stderr, "penstock: list %s: not read: only the running daemon knows what it has\n", l.Name)
 		}
 	}
-	id, err := hex.DecodeString(strings.TrimPrefix(c.CID, "0x"))
+	q, err := c.quicClient()
 	if err != nil {
-		fmt.Fprintf(stderr, "penstock: --cid: %s does not consist of pairs of hexadecimal digits\n", c.CID)
+		fmt.Fprintln(stderr, "penstock:", err)
 		return cli.ExitUsage
 	}
-	if len(id) > quicid.MaxLen {
-		fmt.Fprintf(stderr, "penstock: --cid: %d bytes; a connection ID has at most %d\n", len(id), quicid.MaxLen)
-		return cli.ExitUsage
-	}
-	e, err := explain(cfg, c.Listener, c.Port, lookup, m, all, id)
+	e, err := explain(cfg, c.Listener, c.Port, lookup, m, all, q)
 	if err != nil {
 		fmt.Fprintln(stderr, "penstock:", err)
 		return cli.ExitUsage
@@ -139,9 +136,9 @@ func (c *Explain) firstBytes() (*firstbytes.Seen, error) {
 	return firstbytes.Given(protocol, strings.ToLower(strings.TrimSuffix(c.Host, ".")), prefix, c.Silence), nil
 }
 
-// explain explains what becomes of a client at a port of a listener; 0 is any of its ports. id is the connection ID of QUIC that
-// it goes on with; empty: none.
-func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, m route.Meta, all *lists.Table, id []byte) (*explanation, error) {
+// explain explains what becomes of a client at a port of a listener; 0 is any of its ports. q is what it
+// sends of QUIC; nil: nothing is known of that.
+func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, m route.Meta, all *lists.Table, q *quicClient) (*explanation, error) {
 	var names []string
 	var l *spec.Listener
 	for _, x := range cfg.Listeners {
@@ -167,12 +164,13 @@ func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, 
 	if l.Inherit != "" {
 		e.Listen = "inherited: " + l.Inherit
 	}
+	e.addDatagrams(l, q, &m)
 	e.addSource(l, m)
 	if e.Refused != "" {
 		return e, nil
 	}
 	routes := route.New(l, e.lists)
-	if len(id) > 0 && e.addConnectionID(cfg, l, routes, m, id) {
+	if q != nil && e.addQUIC(cfg, l, routes, m, q) {
 		return e, nil
 	}
 	if e.addTLS(l, routes, &m); e.Refused != "" {
@@ -203,6 +201,7 @@ func explain(cfg *spec.Config, listener string, port uint16, lookup lookupFunc, 
 		}
 		d := destination{Group: g.Name}
 		e.addOffer(l, found.Route, g, m.Protocol)
+		e.addFirstID(g, q)
 		if g.Destination != nil {
 			d = e.addNamed(g.Destination, l.Datagrams, m, lookup)
 			if d.Group = g.Name; e.Refused != "" {

@@ -8,6 +8,42 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 )
 
+// addDatagrams explains what is read of a client's first datagrams, before it is known what the listener makes of it.
+func (e *explanation) addDatagrams(l *spec.Listener, q *quicClient, m *route.Meta) {
+	if q == nil || len(q.steps) == 0 || !l.Datagrams {
+		return
+	}
+	e.QUIC = q
+	e.Steps = append(e.Steps, q.steps...)
+	m.SNI, m.ALPN = q.ServerName, q.ALPN
+}
+
+// addQUIC explains what becomes of a client of QUIC before it is routed, and reports whether that is all.
+func (e *explanation) addQUIC(cfg *spec.Config, l *spec.Listener, routes *route.Table, m route.Meta, q *quicClient) bool {
+	switch {
+	case len(q.begun) > 0 || !l.Datagrams:
+		return e.addConnectionID(cfg, l, routes, m, q.begun)
+	case !routes.Needs(m.Client):
+		e.addStep("quic: no route that may take this client depends on its name, which is not read")
+	case q.wrong != nil:
+		e.Refused = spec.ReasonQUICInvalid.String() + ": " + q.wrong.Error()
+		return true
+	case q.more:
+		e.addStep("quic: the ClientHello is not complete: after %v the client is routed without a name", l.Sniff.Timeout)
+	}
+	return false
+}
+
+// addFirstID explains what the ID means to which a client sends that begins, in the group that it goes to.
+func (e *explanation) addFirstID(g *spec.Group, q *quicClient) {
+	if q == nil || len(q.first) == 0 || !g.QUIC.Routable() {
+		return
+	}
+	if to, why := serverIn(g, q.first); to != nil {
+		e.addStep("connection ID: group %s: %s: the client goes to member %s if that takes new flows, as the server may have named itself in a Retry", g.Name, why, to.Name)
+	}
+}
+
 // addConnectionID explains where a client of QUIC goes whose first datagram is of a connection that has begun before, and reports
 // whether its ID names a server. Which IDs were learned, only the running daemon knows.
 func (e *explanation) addConnectionID(cfg *spec.Config, l *spec.Listener, routes *route.Table, m route.Meta, id []byte) bool {

@@ -40,7 +40,7 @@ groups:
 		{"tcp", "10.1.2.3", "1f1122334455667788", "the listener has streams"},
 	} {
 		id, _ := hex.DecodeString(c.id)
-		e, err := explain(cfg, c.listener, 0, func(spec.Endpoint, string, *spec.Destination) string { return "" }, route.Meta{Client: netip.MustParseAddr(c.from)}, nil, id)
+		e, err := explain(cfg, c.listener, 0, func(spec.Endpoint, string, *spec.Destination) string { return "" }, route.Meta{Client: netip.MustParseAddr(c.from)}, nil, &quicClient{begun: id})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -228,6 +228,8 @@ type NewMember struct {
 
 	CheckPort    int        `json:"check_port,omitempty"`   // to check instead of its own; 0: as the group's check says
 	CheckAddress netip.Addr `json:"check_address,omitzero"` // to check instead of its own
+
+	QUICServerID string `json:"quic_server_id,omitempty"` // its ID in connection IDs of QUIC, in hexadecimal digits
 }
 
 // maxMemberCap is the maximum of NewMember.MaxFlows.

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 	"github.com/penstock/penstock/cmd/penstock/internal/cycle"
+	"github.com/penstock/penstock/cmd/penstock/internal/quicid"
 	"github.com/penstock/penstock/cmd/penstock/internal/sandboxneeds"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
@@ -96,6 +97,11 @@ func (d *daemon) AddMember(ctx context.Context, group string, m api.NewMember) (
 			return api.Members{}, api.NewProblem(http.StatusConflict, "group "+group+" has no check", "a member without check_port and check_address")
 		case to.Kind == spec.Unix || to.Kind == spec.Unixgram:
 			return api.Members{}, api.NewProblem(http.StatusConflict, "the member is a Unix socket, which has no port", "a member without check_port and check_address")
+		}
+	}
+	if m.QUICServerID != "" {
+		if added.QUICServerID, err = d.serverID(g, m.QUICServerID); err != nil {
+			return api.Members{}, err
 		}
 	}
 	missing, err := d.memberNeeds(g, g.EndpointsOf(&added)...)
@@ -197,6 +203,28 @@ func writeMembers(b *strings.Builder, group string, members []spec.Member) {
 		}
 		b.WriteString("}\n")
 	}
+}
+
+// serverID returns the ID of a member of a group in connection IDs of QUIC.
+func (d *daemon) serverID(g *spec.Group, text string) (string, error) {
+	const none = "a member without quic_server_id"
+	if !g.QUIC.Routable() {
+		return "", api.NewProblem(http.StatusConflict, "group "+g.Name+" has no quic with ids", none)
+	}
+	id, err := quicid.ParseServer(text)
+	if err != nil {
+		return "", api.NewProblem(http.StatusBadRequest, "quic_server_id: "+api.Quote(text)+" is "+err.Error(), "the length that server-id of one of ids says, or 8 with ids: cloud")
+	}
+	if !slices.ContainsFunc(quicid.Layouts(g.QUIC), func(l *quicid.Layout) bool { return l.ServerLen() == len(id) }) {
+		return "", api.NewProblem(http.StatusConflict, fmt.Sprintf("quic_server_id has %s, and ids of the group has no configuration with such server IDs", config.Counted(len(id), "byte")),
+			"the length that server-id of one of ids says, or 8 with ids: cloud")
+	}
+	if running := d.set.Group(g.Name); running != nil {
+		if other := running.Server([]byte(id)); other != nil {
+			return "", api.NewProblem(http.StatusConflict, "the member "+other.Name()+" already has this quic_server_id", "one for each server")
+		}
+	}
+	return id, nil
 }
 
 // groupNamed returns a group of the running configuration.

@@ -110,7 +110,7 @@ func (r *reader) checkQUIC(g *spec.Group) {
 		}
 		members[id], named = m.Name, true
 	}
-	if q.Routable() && !named && r.isSet(&q.IDs) {
+	if q.Routable() && !named && len(g.Discover) == 0 && r.isSet(&q.IDs) {
 		r.warn(r.position(&q.IDs), fault{problem: "has no effect: no member has a quic-server-id"})
 	}
 }

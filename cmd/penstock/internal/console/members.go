@@ -33,6 +33,8 @@ type MembersAddCmd struct {
 
 	CheckPort    int     `placeholder:"PORT" help:"The port to check. Default: as the group's check says."`
 	CheckAddress hostArg `placeholder:"ADDRESS" help:"The address to check. Default: the member's own."`
+
+	QUICServerID string `name:"quic-server-id" placeholder:"HEX" help:"Its ID in connection IDs of QUIC, in hexadecimal digits."`
 }
 
 // hostArg is the IP address of a host.
@@ -50,7 +52,7 @@ func (a *hostArg) UnmarshalText(b []byte) error {
 // Run executes the command. It prints the new member.
 func (c *MembersAddCmd) Run(stdout, stderr *os.File) int {
 	return query(&c.ClientFlags, stdout, stderr, func(ctx context.Context, client *api.Client) (api.Members, error) {
-		m, err := client.AddMember(ctx, c.Group, api.NewMember{Name: c.Name, Address: c.Address, Weight: c.Weight, Backup: c.Backup, MaxFlows: c.MaxFlows, CheckPort: c.CheckPort, CheckAddress: netip.Addr(c.CheckAddress)})
+		m, err := client.AddMember(ctx, c.Group, api.NewMember{Name: c.Name, Address: c.Address, Weight: c.Weight, Backup: c.Backup, MaxFlows: c.MaxFlows, CheckPort: c.CheckPort, CheckAddress: netip.Addr(c.CheckAddress), QUICServerID: c.QUICServerID})
 		return awaitWorker(ctx, client, stderr, c.JSON, c.Group, m, err, func(m *api.Member) bool { return m.Name == cmp.Or(c.Name, c.Address) || m.Address == c.Address })
 	}, func(o out, m api.Members) {
 		printMembers(o, c.Group, m.Members)

@@ -70,11 +70,11 @@ type consulFound struct {
 	warning  int
 	zone     string
 	metadata string
-	checked  upstream.Target // only where it is checked
+	server   upstream.Target // only what readServer sets
 	wrong    string          // what is wrong with that; empty: nothing
 }
 
-// consulMeta is what the keys of an instance's metadata begin with that are labels: those of readCheck, with _ for -.
+// consulMeta is what the keys of an instance's metadata begin with that are labels: those of readServer, with _ for -.
 const consulMeta = "penstock_"
 
 // Special checks, which exist while a node or an instance is in maintenance.
@@ -102,7 +102,7 @@ func (e *consulInstance) found() consulFound {
 			break
 		}
 	}
-	f.wrong = readCheck(&f.checked, func(name string) (string, bool) {
+	f.wrong = readServer(&f.server, func(name string) (string, bool) {
 		value, ok := e.Service.Meta[consulMeta+strings.ReplaceAll(name, "-", "_")]
 		return value, ok
 	})
@@ -180,7 +180,7 @@ func tellInstances(f *feed, list []consulFound, d spec.Discover) error {
 				Draining: i.status == "maintenance" || weight <= 0,
 				Metadata: i.metadata,
 
-				CheckAddress: i.checked.CheckAddress, CheckPort: i.checked.CheckPort,
+				CheckAddress: i.server.CheckAddress, CheckPort: i.server.CheckPort, QUICServerID: i.server.QUICServerID,
 			}
 			// An address may have been registered several times: the instance that gets flows counts.
 			if old, ok := members[t.Addr.AddrPort]; ok && (old.Draining == t.Draining && old.Metadata <= t.Metadata || !old.Draining && t.Draining) {

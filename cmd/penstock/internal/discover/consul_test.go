@@ -50,11 +50,11 @@ func TestConsulFollows(t *testing.T) {
 			}
 		}
 		elsewhere, wrong := at(4), at(5)
-		elsewhere.Meta = map[string]string{"penstock_check_port": "81", "penstock_check_address": "10.0.1.4"}
+		elsewhere.Meta = map[string]string{"penstock_check_port": "81", "penstock_check_address": "10.0.1.4", "penstock_quic_server_id": "0a0b"}
 		wrong.Meta = map[string]string{"penstock_check_port": "http"}
 		c.Set("web", elsewhere, wrong)
 		w.wants("10.0.0.4:80")
-		if m := w.seen().list[0]; m.CheckPort != 81 || m.CheckAddress.String() != "10.0.1.4" {
+		if m := w.seen().list[0]; m.CheckPort != 81 || m.CheckAddress.String() != "10.0.1.4" || m.QUICServerID != "\x0a\x0b" {
 			t.Errorf("%+v", m)
 		}
 		if said := strings.Join(w.seen().wrong, "; "); !strings.Contains(said, `check-port "http" is not a number from 1 to 65535`) {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/quicid"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/relay"
@@ -40,7 +41,7 @@ func parseAddress(at string, network spec.Kind) (addr relay.Addr, problem string
 //	backup    true or false
 //	draining  true or false
 //
-// and those of readCheck.
+// and those of readServer.
 func readLabels(t *upstream.Target, label func(name string) (value string, ok bool)) (problem string) {
 	t.Weight = 1
 	for _, n := range []struct {
@@ -72,14 +73,15 @@ func readLabels(t *upstream.Target, label func(name string) (value string, ok bo
 			return fmt.Sprintf("%q is not the name of a zone", text(value, 60))
 		}
 	}
-	return readCheck(t, label)
+	return readServer(t, label)
 }
 
-// readCheck sets what labels say of where a member is checked.
+// readServer sets what labels say of the server behind a member: where it is checked, and its ID in connection IDs of QUIC.
 //
-//	check-port     1 to 65535
-//	check-address  an IP address
-func readCheck(t *upstream.Target, label func(name string) (value string, ok bool)) (problem string) {
+//	check-port      1 to 65535
+//	check-address   an IP address
+//	quic-server-id  pairs of hexadecimal digits, of up to 15 bytes, with 0x in front or without
+func readServer(t *upstream.Target, label func(name string) (value string, ok bool)) (problem string) {
 	if value, ok := label("check-port"); ok {
 		port, err := strconv.ParseUint(value, 10, 16)
 		if err != nil || port == 0 {
@@ -93,6 +95,13 @@ func readCheck(t *upstream.Target, label func(name string) (value string, ok boo
 			return fmt.Sprintf("check-address %q is not an IP address", text(value, 60))
 		}
 		t.CheckAddress = addr
+	}
+	if value, ok := label("quic-server-id"); ok {
+		id, err := quicid.ParseServer(value)
+		if err != nil {
+			return fmt.Sprintf("quic-server-id %q: %v", text(value, 60), err)
+		}
+		t.QUICServerID = upstream.ServerID(id)
 	}
 	return ""
 }

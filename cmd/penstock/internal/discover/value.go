@@ -22,7 +22,7 @@ const (
 
 // parseMember parses the value of a member: its address, such as 10.0.0.7:80 or tcp://10.0.0.7:80, or a JSON object:
 //
-//	{"to": "tcp://10.0.0.7:80", "weight": 3, "zone": "a", "priority": 0, "backup": false, "draining": false, "check-port": 8080, "check-address": "10.0.1.7", "metadata": {"version": "2"}}
+//	{"to": "tcp://10.0.0.7:80", "weight": 3, "zone": "a", "priority": 0, "backup": false, "draining": false, "check-port": 8080, "check-address": "10.0.1.7", "quic-server-id": "0a0b", "metadata": {"version": "2"}}
 //
 // Only "to" is required. Other keys are ignored, so that members can say more than this version knows. The address needs no
 // lookup, and is of the network that the group has. A problem is a phrase, empty if there is none.
@@ -65,16 +65,18 @@ func parseMember(name string, value []byte, network spec.Kind) (t upstream.Targe
 	}
 	t.Name, t.Addr = name, addr
 	t.Weight, t.Backup, t.Zone, t.Priority, t.Draining = m.Weight, m.Backup, m.Zone, m.Priority, m.Draining
-	return t, readCheck(&t, m.check)
+	return t, readServer(&t, m.server)
 }
 
-// check returns what the value says of where the member is checked, as a label.
-func (m *memberValue) check(name string) (string, bool) {
+// server returns what the value says of the server behind the member, as a label.
+func (m *memberValue) server(name string) (string, bool) {
 	switch {
 	case name == "check-port" && m.CheckPort != nil:
 		return m.CheckPort.String(), true
 	case name == "check-address" && m.CheckAddress != nil:
 		return *m.CheckAddress, true
+	case name == "quic-server-id" && m.QUICServerID != nil:
+		return *m.QUICServerID, true
 	}
 	return "", false
 }
@@ -90,6 +92,7 @@ type memberValue struct {
 
 	CheckPort    *json.Number `json:"check-port"`
 	CheckAddress *string      `json:"check-address"`
+	QUICServerID *string      `json:"quic-server-id"`
 }
 
 // jsonProblem returns what is wrong with JSON, without the names of Go types.

@@ -21,6 +21,7 @@ func TestMemberValues(t *testing.T) {
 		{`{"to":"tcp://10.0.0.7:80","weight":3,"zone":"a","priority":2,"backup":true,"draining":true,"metadata":{"b":2.50,"a":"x"},"other":[1]}`, "tcp://10.0.0.7:80",
 			upstream.Target{Weight: 3, Zone: "a", Priority: 2, Backup: true, Draining: true, Metadata: `{"a":"x","b":2.50}`}},
 		{`{"to":"10.0.0.7:80","check-port":8080,"check-address":"10.0.1.7"}`, "tcp://10.0.0.7:80", upstream.Target{Weight: 1, CheckPort: 8080, CheckAddress: netip.MustParseAddr("10.0.1.7")}},
+		{`{"to":"10.0.0.7:80","quic-server-id":"0x0AFf"}`, "tcp://10.0.0.7:80", upstream.Target{Weight: 1, QUICServerID: "\x0a\xff"}},
 		{`{"to":"10.0.0.7:80","check-address":"::ffff:10.0.1.7"}`, "tcp://10.0.0.7:80", upstream.Target{Weight: 1, CheckAddress: netip.MustParseAddr("10.0.1.7")}},
 	} {
 		got, problem := parseMember("m", []byte(c.value), spec.TCP)
@@ -54,6 +55,10 @@ func TestMemberValues(t *testing.T) {
 		`{"to":"10.0.0.7:80","check-address":"fe80::1%a"}`:                          "check-address",
 		`{"to":"10.0.0.7:80","check-address":"0.0.0.0"}`:                            "check-address",
 		`{"to":"10.0.0.7:80","check-address":"::ffff:0.0.0.0"}`:                     "check-address",
+		`{"to":"10.0.0.7:80","quic-server-id":"aab"}`:                               `quic-server-id "aab": not pairs of hexadecimal digits`,
+		`{"to":"10.0.0.7:80","quic-server-id":""}`:                                  "of 1 to 15 bytes",
+		`{"to":"10.0.0.7:80","quic-server-id":"` + strings.Repeat("00", 16) + `"}`:  "of 1 to 15 bytes",
+		`{"to":"10.0.0.7:80","quic-server-id":12}`:                                  "quic-server-id is a number",
 		`{"to":"10.0.0.7:80","zone":"a\nb"}`:                                        "control characters",
 		`{"to":"10.0.0.7:80","metadata":[]}`:                                        "metadata is not",
 		`{"to":"10.0.0.7:80","metadata":{"a":"` + strings.Repeat("x", 2000) + `"}}`: "metadata has more",
@@ -73,7 +78,7 @@ func TestMemberValues(t *testing.T) {
 
 // FuzzMember: what is taken has an address of the network and is within all bounds, and problems stand in one line.
 func FuzzMember(f *testing.F) {
-	for _, s := range []string{"10.0.0.7:80", "{", `{"to":"tcp://10.0.0.7:80","weight":3,"zone":"a","priority":2,"backup":true,"draining":true,"metadata":{"b":2}}`, "\xff", "unix:@x", "[::1%lo]:1"} {
+	for _, s := range []string{"10.0.0.7:80", "{", `{"to":"tcp://10.0.0.7:80","weight":3,"zone":"a","priority":2,"backup":true,"draining":true,"metadata":{"b":2}}`, "\xff", "unix:@x", "[::1%lo]:1", `{"to":"10.0.0.7:80","quic-server-id":"0x0a0b"}`} {
 		f.Add("name", []byte(s))
 	}
 	f.Fuzz(func(t *testing.T, name string, value []byte) {

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"net"
 	"net/netip"
@@ -36,6 +37,8 @@ type Target struct {
 	CheckAddress netip.Addr `json:",omitzero"`
 	CheckPort    uint16     `json:",omitempty"`
 
+	QUICServerID ServerID `json:",omitempty"` // in connection IDs of QUIC; empty: none
+
 	// What xDS control planes say besides.
 	Health   Health   `json:",omitempty"`
 	Locality Locality `json:",omitzero"`
@@ -44,6 +47,19 @@ type Target struct {
 	// Metadata is a canonical JSON object of at most MaxMetadata bytes; empty: none. It is a string,
 	// so that Targets compare.
 	Metadata string `json:",omitempty"`
+}
+
+// A ServerID is the ID of a server in connection IDs of QUIC: any bytes. As text it is hexadecimal digits.
+type ServerID string
+
+// MarshalText returns the digits.
+func (s ServerID) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, []byte(s)), nil }
+
+// UnmarshalText is the inverse of MarshalText.
+func (s *ServerID) UnmarshalText(text []byte) error {
+	b, err := hex.AppendDecode(nil, text)
+	*s = ServerID(b)
+	return err
 }
 
 // Health is what an xDS control plane says of the health of a member; empty: healthy, or not known.

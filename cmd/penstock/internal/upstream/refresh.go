@@ -89,7 +89,7 @@ func (g *Group) wanted() iter.Seq[*memberSpec] {
 				e.addr = t.Addr
 				if e.discover {
 					e.reported, e.locality, e.policy = t.Health, t.Locality, t.Policy
-					e.checked = checkAt{t.CheckAddress, t.CheckPort}
+					e.checked, e.quicServerID = checkAt{t.CheckAddress, t.CheckPort}, string(t.QUICServerID)
 					e.name, e.backup, e.zone, e.priority, e.metadata = t.Name, t.Backup, t.Zone, t.Priority, t.Metadata
 					if strings.HasPrefix(e.name, "tcp://") || strings.HasPrefix(e.name, "udp://") {
 						e.name = nameUnless(e.name, t.Addr.String())

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,6 +33,10 @@ func TestExamples(t *testing.T) {
 			}
 			if len(warnings) > 0 {
 				t.Error(warnings)
+			}
+			// Whoever replaces the packaged file by an example must still reach the daemon: penstock reload, split, status.
+			if strings.HasSuffix(filepath.Dir(path), "examples") && len(c.Admin.Listen) == 0 {
+				t.Error("no admin.listen")
 			}
 			if c.Source != path || len(c.Listeners) == 0 {
 				t.Errorf("%+v", c)

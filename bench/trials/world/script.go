@@ -241,6 +241,8 @@ func (c *config) text(p *places) string {
 	drain := "1s"
 	if len(c.Probed) > 0 {
 		drain = "5s"
+	} else if c.Ends != nil {
+		drain = "20s" // all clients have left then: it is over at once, unless the machine is busy
 	}
 	fmt.Fprintf(&b, "admin: {listen: \"unix://%s\"}\naccess-log: {to: %q}\ndrain: %s\nlog: {format: json, flows: none}\n", p.admin(), p.own("access", ".log"), drain)
 	if c.Ends != nil {

@@ -25,8 +25,8 @@ type leaver interface {
 	goOn()
 	// left returns the records that were not sent, and their number. The writer has ended.
 	left() ([]byte, int, error)
-	// adopt takes over what another process has left, and returns the number of records. The writer calls it.
-	adopt(text []byte) (int, error)
+	// adopt takes over what another process has left, at most that many records, and returns their number. The writer calls it.
+	adopt(text []byte, most int64) (int, error)
 }
 
 func (s *collector) pause(most time.Duration) {
@@ -51,9 +51,10 @@ func (s *collector) left() ([]byte, int, error) {
 	return text, len(s.records), err
 }
 
-func (s *collector) adopt(text []byte) (int, error) {
+func (s *collector) adopt(text []byte, most int64) (int, error) {
 	records, err := otlp.DecodeRecords(text)
-	s.records = append(records, s.records...) // they are older
+	records = records[:min(int64(len(records)), most)] // only so many are counted as taken
+	s.records = append(records, s.records...)          // they are older
 	return len(records), err
 }
 
@@ -120,7 +121,7 @@ func (l *Log) Adopt(n int64, text []byte, err error) {
 	l.adopted <- func() {
 		got := 0
 		if err == nil {
-			got, err = l.sink.(leaver).adopt(text)
+			got, err = l.sink.(leaver).adopt(text, n)
 		}
 		if lost := n - int64(got); lost > 0 {
 			l.count(0, int(lost), err)

@@ -13,8 +13,11 @@ import (
 	"testing"
 
 	collectorlogs "go.opentelemetry.io/proto/slim/otlp/collector/logs/v1"
+	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
+	logs "go.opentelemetry.io/proto/slim/otlp/logs/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/otlp"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/internal/testwait"
@@ -162,6 +165,28 @@ func TestAdoptsInVain(t *testing.T) {
 	l.Adopt(3, []byte{0xff}, nil)
 	testwait.Until(t, "they are counted", func() bool { return p.Dropped.Load() == 3 && p.Done.Load() == 3 })
 	l.Close()
+
+	// More than are said to be left, so that the counts would be of more records than there were.
+	var records []*logs.LogRecord
+	for range 5 {
+		records = append(records, &logs.LogRecord{Attributes: []*common.KeyValue{otlp.Text("id", "7")}})
+	}
+	text, err := otlp.EncodeRecords(records)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Taken.Add(2)
+	l = openSlow(t, s.URL, p)
+	l.Adopt(2, text, nil)
+	testwait.Until(t, "they are sent", func() bool { return p.Done.Load() >= p.Taken.Load() })
+	l.Close()
+	if done, taken := p.Done.Load(), p.Taken.Load(); done != taken {
+		t.Errorf("%d of %d records are done with", done, taken)
+	}
+	p.Taken.Add(2)
+	if dropped, adopt := p.Resume(-1); dropped != 2 || adopt != 0 || p.Done.Load() != p.Taken.Load() {
+		t.Errorf("of a damaged number, %d are dropped and %d adopted", dropped, adopt)
+	}
 	if l := NewFlowLog(slog.New(slog.DiscardHandler), LogAll, Progress{}); l.Adopts() {
 		t.Error("the daemon's log adopts records")
 	} else if text, n := l.Leave(); text != nil || n != 0 {

@@ -67,7 +67,7 @@ type Progress struct {
 func (p Progress) Resume(left int64) (dropped, adopt int64) {
 	taken := p.Taken.Load()
 	n := max(taken-p.Done.Load(), 0)
-	if left > n { // a process that did not know of them has counted them
+	if left > n || left < 0 { // a process that did not know of them has counted them, or the number is damaged
 		left = 0
 	}
 	p.Dropped.Add(n - left)

@@ -96,8 +96,21 @@ func changesWeights(t *testing.T, in context.Context) {
 	b.click(yes)
 	line(2, "5 % 5")
 	b.soon("nothing differs", "!document.getElementById('members-differ').checkVisibility()")
+
+	// Another operator changes weights while the question is open: what it shows is what there is afterwards.
+	b.click(route + "header button")
 	s.now(func() {
-		if want := []string{"shop/default map[blue:0 green:3]", "shop/default filemap[]"}; !slices.Equal(h.changes, want) {
+		parts := slices.Clone(h.listeners[2].Routes[1].Parts)
+		parts[0].Weight, parts[1].Weight = 0, 100
+		h.listeners[2].Routes[1].Parts = parts
+	})
+	line(2, "100 % 100")
+	b.weigh("green", "15")
+	b.click(yes)
+	line(1, "86.3636 % 95")
+	line(2, "13.6364 % 15 file 5")
+	s.now(func() {
+		if want := []string{"shop/default map[blue:0 green:3 refuse:0]", "shop/default filemap[]", "shop/default map[blue:95 green:15 refuse:0]"}; !slices.Equal(h.changes, want) {
 			t.Errorf("changes are %q, want %q", h.changes, want)
 		}
 	})

@@ -224,9 +224,8 @@ export function changeWeights(route, groups, done) {
       effect: empty ? 'One part needs a weight of at least 1.' : lost.map((p) => (p.refuse ? `Refuses ${percentOf(share(weights[p.name], all))} of all new clients.` : `No member of ${p.name} is available: its new flows will be refused.`)).join(' '),
     };
   }, async (form) => {
-    const weights = now(form);
+    const weights = now(form); // all, so that the shares are those of the question, whoever has changed some meanwhile
     const file = differs && route.parts.every((p) => p.file_weight === weights[p.name]);
-    for (const p of route.parts) if (p.weight === weights[p.name]) delete weights[p.name];
     const is = await setWeights(route.listener, route.name, file ? {state: 'file'} : {weights});
     tell(`${where}: ${shares(weightsOf(is))}` + (is.error ? `. ${is.error}` : is.fleet_weights ? ', in the whole fleet.' : '.'));
     done();

@@ -117,7 +117,7 @@ func NewCache(lookup LookupFunc, limits spec.NameLimits, word func(name string) 
 	return c
 }
 
-// SetLimits changes the limits. What is kept beyond them is dropped; what is looked up, or waits for that, stays.
+// SetLimits changes the limits. What is kept beyond them is dropped, and none is kept for longer than MaxAge from now; what is looked up, or waits for that, stays.
 func (c *Cache) SetLimits(limits spec.NameLimits) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,6 +125,12 @@ func (c *Cache) SetLimits(limits spec.NameLimits) {
 		limits = DefaultLimits
 	}
 	c.limits = limits
+	latest := time.Now().Add(limits.MaxAge)
+	for e := c.good.Front(); e != nil; e = e.Next() {
+		if n := e.Value.(*name); n.expires.After(latest) {
+			n.expires = latest
+		}
+	}
 	c.trim(&c.good, limits.Names)
 	c.trim(&c.bad, limits.Failures)
 	c.beginQueued()

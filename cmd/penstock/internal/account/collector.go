@@ -16,6 +16,8 @@ import (
 const (
 	// collectorBatch is the number of records of one request.
 	collectorBatch = 512
+	// collectorMost is the number of records that a paused log has at most. Those of the ring and of a request have room.
+	collectorMost = ringSize + collectorBatch
 	// collectorPatience is how long records of a batch are tried to be sent. The next ones wait in the ring meanwhile.
 	collectorPatience = 30 * time.Second
 )
@@ -51,6 +53,9 @@ func newCollector(cfg spec.AccessLog, format formatter, version string) *collect
 }
 
 func (s *collector) put(e *Entry) (written, failed int, err error) {
+	if len(s.records) >= collectorMost {
+		return 0, 1, errPausedFull
+	}
 	s.records = append(s.records, s.record(e))
 	if len(s.records) < collectorBatch {
 		return 0, 0, nil
@@ -119,6 +124,9 @@ func (s *collector) send(batch []*logs.LogRecord) (written, failed int, kept boo
 	err = otlp.Retry(wait, collectorPatience, func(context.Context) (err error) {
 		s.sending <- struct{}{}
 		defer func() { <-s.sending }()
+		if s.paused(wait) { // since this began to wait for its turn
+			return &otlp.RetryError{Err: errPaused}
+		}
 		refused, err = s.client.Logs(s.ctx, request)
 		return err
 	})

@@ -3,6 +3,7 @@ package account
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/otlp"
@@ -17,6 +18,9 @@ import (
 
 // errPaused is why the pauses between requests have ended.
 var errPaused = errors.New("the log is paused")
+
+// errPausedFull is why a record has no room.
+var errPausedFull = fmt.Errorf("a worker hands over, and %d records wait for the next one already", collectorMost)
 
 // leaver is a sink whose records another process can send.
 type leaver interface {
@@ -53,8 +57,9 @@ func (s *collector) left() ([]byte, int, error) {
 
 func (s *collector) adopt(text []byte, most int64) (int, error) {
 	records, err := otlp.DecodeRecords(text)
-	records = records[:min(int64(len(records)), most)] // only so many are counted as taken
-	s.records = append(records, s.records...)          // they are older
+	most = min(most, int64(collectorMost-len(s.records)))
+	records = records[:max(0, min(int64(len(records)), most))] // only so many are counted as taken
+	s.records = append(records, s.records...)                  // they are older
 	return len(records), err
 }
 

@@ -193,3 +193,44 @@ func TestAdoptsInVain(t *testing.T) {
 		t.Errorf("it leaves %d", n)
 	}
 }
+
+// A pause begins no request, also if one has waited for its turn since before it, and what comes meanwhile is bounded: what has no room is
+// counted, and the next worker sends what has been left.
+func TestPauseIsBounded(t *testing.T) {
+	testnet.CheckLeaks(t)
+	c := &slowCollector{t: t, answer: make(chan int)}
+	s := httptest.NewServer(c)
+	defer s.Close()
+	p := Progress{new(atomic.Int64), new(atomic.Int64), new(atomic.Int64)}
+	l := openSlow(t, s.URL, p)
+	sink := l.sink.(*collector)
+	sink.sending <- struct{}{} // as if another request were on its way
+	enter(l, 0)
+	testwait.Until(t, "a request waits for its turn", func() bool {
+		_, blocked := testwait.Goroutines("account.(*collector).send.func1")
+		return blocked == 1
+	})
+	l.Pause(0)
+	<-sink.sending
+	const beyond = 10
+	for i := range collectorMost - 1 + beyond { // no more at a time than the ring has room for
+		enter(l, uint64(i+1))
+		if (i+1)%collectorBatch == 0 {
+			testwait.Until(t, "the writer has taken them", func() bool {
+				s, wrapped := l.ring.at(l.ring.tail.Load() - 1)
+				return s.turn.Load() == wrapped+uint64(len(l.ring.slots))
+			})
+		}
+	}
+	testwait.Until(t, "what has no room is counted", func() bool { return l.Stats().Failed == beyond })
+	text, n := l.Leave()
+	if n != collectorMost || c.asked.Load() != 0 {
+		t.Errorf("%d records are left of %d, after %d requests", n, collectorMost, c.asked.Load())
+	}
+	close(c.answer)
+	_, adopt := p.Resume(int64(n))
+	l = openSlow(t, s.URL, p)
+	l.Adopt(adopt, text, nil)
+	testwait.Until(t, "all have been sent", func() bool { return len(c.has()) == collectorMost })
+	l.Close()
+}

@@ -195,6 +195,12 @@ peers: ## try programs that users have: mosquitto, PgBouncer, fail2ban, CrowdSec
 quic: ## kill and upgrade a worker, 20 times each, under transfers over QUIC whose clients change ports and whose every byte is checked; 2 minutes
 	cd cmd/penstock && $(GO) test -count=1 -v -timeout 30m -run '^TestQUICTransfersOutlive$$' . -args -quic.replacements 20
 
+.PHONY: quic-peers
+quic-peers: ## try QUIC by others, each client with each server: quic-go, ngtcp2 (Debian's ngtcp2-client and ngtcp2-server), aioquic (from PyPI, into bin/aioquic), quinn (from crates, with cargo, cmake and a C compiler: some minutes); 15 minutes; needs root
+	@[ -x bin/aioquic/bin/python ] || { python3 -m venv bin/aioquic && bin/aioquic/bin/pip install -q aioquic==1.7.2; }
+	if command -v cargo >/dev/null; then cd bench/trials/quicpeers/quinn && cargo build -q --locked --release --target-dir ../../../../bin/quinn; fi
+	$(GO) run ./bench/trials/quicpeers -python bin/aioquic/bin/python -quinn bin/quinn/release/quicpeer $(ARGS)
+
 .PHONY: soak
 soak: ## everything together for DURATION (2h) at a modest load, with phases in which nothing is killed; fails if anything is lost, left over, or grows
 	$(GO) run ./bench/trials/chaos -soak $(DURATION) -slack 10s

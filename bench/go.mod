@@ -10,6 +10,7 @@ replace (
 require (
 	github.com/penstock/penstock v0.0.0
 	github.com/penstock/penstock/xnet v0.0.0
+	github.com/quic-go/quic-go v0.65.0
 	github.com/valyala/bytebufferpool v1.0.0
 	golang.org/x/image v0.30.0
 	golang.org/x/net v0.62.0
@@ -25,5 +26,7 @@ require (
 	git.sr.ht/~sbinet/gg v0.7.0 // indirect
 	github.com/ajstarks/svgo v0.0.0-20211024235047-1546f124cd8b // indirect
 	github.com/golang/freetype v0.0.0-20170609003504-e2365dfdc4a0 // indirect
+	github.com/quic-go/qpack v0.6.0 // indirect
+	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 )

@@ -678,6 +678,7 @@ var freeModules = map[string]edges{
 		"splice":            measured,
 		"relay":             measured,
 		"xnet":              measured,
+		"quichello":         "how many datagrams the ClientHello of a client takes",
 		"internal/testport": "a relay that is measured needs a port before it listens",
 	},
 	"fleettest": {},

@@ -1,0 +1,85 @@
+//go:build linux
+
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// implementations returns what can be tried, and why the rest cannot.
+func (s *setup) implementations() []implementation {
+	self, _ := os.Executable()
+	script, quinn := filepath.Join(s.Dir, "aioquic_peer.py"), s.quinn
+	if path, err := filepath.Abs(quinn); err == nil {
+		quinn = path
+	}
+	os.WriteFile(script, aioquicPeer, 0o644)
+	all := []implementation{
+		{name: "quic-go", routable: true,
+			server: func(s *setup, port, root, id string) []string {
+				return with([]string{self, "peer", "server", "127.0.0.1:" + port, s.pair.Certificate, s.pair.Key, root}, id)
+			},
+			client: func(s *setup, port, name, path, out, bytes string) []string {
+				return with([]string{self, "peer", "client", "127.0.0.1:" + port, s.ca, name, path, out}, bytes)
+			}},
+		{name: "ngtcp2", missing: found("unshare", "gtlsclient", "/usr/sbin/gtlsserver"),
+			server: func(s *setup, port, root, _ string) []string {
+				return []string{"/usr/sbin/gtlsserver", "-q", "-d", root, "127.0.0.1", port, s.pair.Key, s.pair.Certificate}
+			},
+			client: func(s *setup, port, name, path, out, bytes string) []string {
+				// It sends a server name only if that is what it connects to, so this one must lead here.
+				hosts := filepath.Join(s.Dir, "hosts")
+				os.WriteFile(hosts, []byte("127.0.0.1 "+strings.Join(names, " ")+"\n"), 0o644)
+				argv := []string{"unshare", "--mount", "sh", "-ec", `mount --bind "$0" /etc/hosts; exec "$@"`, hosts,
+					"gtlsclient", "-q", "--exit-on-all-streams-close", "--download=" + filepath.Dir(out)}
+				if bytes != "" {
+					argv = append(argv, "--change-local-addr=300ms") // it does not go by bytes; the download is slow until it is over
+				}
+				return append(argv, name, port, "https://"+name+path)
+			}},
+		{name: "aioquic", routable: true,
+			server: func(s *setup, port, root, id string) []string {
+				return with([]string{s.python, script, "server", "127.0.0.1", port, s.pair.Certificate, s.pair.Key, root}, id)
+			},
+			client: func(s *setup, port, name, path, out, bytes string) []string {
+				return with([]string{s.python, script, "client", "127.0.0.1", port, s.ca, name, path, out}, bytes)
+			}},
+		{name: "quinn", missing: found(quinn), routable: true,
+			server: func(s *setup, port, root, id string) []string {
+				return with([]string{quinn, "server", "127.0.0.1:" + port, s.pair.Certificate, s.pair.Key, root}, id)
+			},
+			client: func(s *setup, port, name, path, out, bytes string) []string {
+				return with([]string{quinn, "client", "127.0.0.1:" + port, s.ca, name, path, out}, bytes)
+			}},
+	}
+	if out, err := exec.Command(s.python, "-c", "import aioquic").CombinedOutput(); err != nil {
+		all[2].missing = fmt.Sprintf("%v: %s", err, out)
+	}
+	return all
+}
+
+// with adds an argument unless it is empty.
+func with(argv []string, last string) []string {
+	if last == "" {
+		return argv
+	}
+	return append(argv, last)
+}
+
+// found returns why a program cannot be run; "": all can.
+func found(programs ...string) string {
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+//go:embed aioquic_peer.py
+var aioquicPeer []byte

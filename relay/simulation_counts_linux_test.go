@@ -119,16 +119,6 @@ type simLeft struct {
 	pipes [2]uint32 // their numbers and 1; 0: none
 }
 
-// lose lets a flow get lost.
-func (x *begunWith) lose(f *simFlow) {
-	f.crashed, x.some = true, true
-	for i := range x.left {
-		if l := &x.left[i]; l.flow == f && l.held > 0 {
-			x.holding, x.bytes, l.held = x.holding-1, x.bytes-l.held, 0
-		}
-	}
-}
-
 // leaves tells what a process leaves.
 func (s *simulation) leaves(handed bool) (x begunWith) {
 	x.handed = handed

@@ -661,3 +661,13 @@ func (k *simKeeper) close() {
 	}
 	k.h.process.Exit()
 }
+
+// lose lets a flow get lost.
+func (x *begunWith) lose(f *simFlow) {
+	f.crashed, x.some = true, true
+	for i := range x.left {
+		if l := &x.left[i]; l.flow == f && l.held > 0 {
+			x.holding, x.bytes, l.held = x.holding-1, x.bytes-l.held, 0
+		}
+	}
+}

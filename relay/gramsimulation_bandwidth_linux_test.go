@@ -108,7 +108,7 @@ func (s *gramSimulation) lookAtLimited() {
 		n += d.stats.Dropped[stats.DropLimited]
 	}
 	if p.process == s.processes && n > p.dropped {
-		if !p.exceeded && !s.beginsAreFull() {
+		if !p.exceeded && !s.begins.full {
 			s.fail("%d datagrams were dropped as above the bandwidth, and no flow was sent that much\n%s", n-p.dropped, s.describeGrams())
 		}
 		s.seen.marks[markLimited]++

@@ -10,18 +10,20 @@ type gramBegins struct {
 	process int
 	tick    [maxLoops]int64
 	n       [maxLoops]int
+	looked  [maxLoops]int64 // the tick of the last look
+	full    bool            // see lookAtBegins
 }
 
 func (s *gramSimulation) mostBegin() int { return max(1, s.kind.newFlows/int(time.Second/tick)) }
 
-// beginsAreFull reports whether on a loop as many flows have begun as may.
-func (s *gramSimulation) beginsAreFull() bool {
+// lookAtBegins finds out whether on a loop as many flows have begun as may, at any time since the last look: a step may be several turns.
+func (s *gramSimulation) lookAtBegins() {
+	x := &s.begins
+	x.full = false
 	for i, d := range s.core.datagrams.all {
-		if x := &s.begins; s.kind.newFlows > 0 && x.n[i] >= s.mostBegin() && x.tick[i] == int64(d.loop.Now/tick) {
-			return true
-		}
+		x.full = x.full || s.kind.newFlows > 0 && x.n[i] >= s.mostBegin() && x.tick[i] >= x.looked[i]
+		x.looked[i] = int64(d.loop.Now / tick)
 	}
-	return false
 }
 
 // lookAtBeginning looks at a flow that begins.

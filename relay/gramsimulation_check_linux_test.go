@@ -42,6 +42,7 @@ func (s *gramSimulation) lookAtGrams() {
 	for _, d := range s.core.datagrams.all {
 		s.lookAtLoop(d, clients)
 	}
+	s.lookAtBegins()
 	s.lookAtLimited()
 	s.lookAtDrops()
 	missing, left := int64(0), s.unresolved[:0]

@@ -52,7 +52,7 @@ func (s *gramSimulation) explainsDrop(why stats.Drop) bool {
 	case stats.DropRefused:
 		return s.kind.sniff > 0 || s.refused || s.removedEver || fails
 	case stats.DropLimited:
-		return s.kind.rates > 0 || s.beginsAreFull()
+		return s.kind.rates > 0 || s.begins.full
 	case stats.DropNoRoom:
 		return fails || s.kind.maxFlows > 0 || s.kind.limit > 0
 	case stats.DropDraining:

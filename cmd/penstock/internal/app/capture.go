@@ -127,9 +127,10 @@ func (c *capturing) look() error {
 // open tells of an open flow.
 func (c *capturing) open(f *relay.FlowInfo) error {
 	c.told[f.ID] = true
+	now := time.Now() // with both clocks: f was asked for a while ago, and the host's clock may have been set meanwhile
 	out := api.CaptureFlow{
 		ID: f.ID, Kind: "stream", Client: f.Client, Peer: f.Peer, Local: f.Local, Upstream: f.Upstream, UpstreamLocal: upstreamLocal(f),
-		ClientTLS: f.ClientTLS != nil, UpstreamTLS: f.UpstreamTLS != nil, Since: time.Now().Add(-f.Duration),
+		ClientTLS: f.ClientTLS != nil, UpstreamTLS: f.UpstreamTLS != nil, Since: now.Add(-now.Sub(f.Start)),
 	}
 	if f.Peer.Network.Datagrams() {
 		out.Kind = "datagram"

@@ -108,7 +108,7 @@ func (w *Watchers) ended(e *account.Entry, p *State) {
 		return Sighting{
 			ID: e.ID, Names: Names{e.ListenerName, e.Route, e.Group, e.Member}, Datagrams: e.Datagrams, SNI: e.SNI,
 			Client: e.Client, Peer: e.Peer, Shared: p.SharesPeer(e.Peer), Local: e.Local, Upstream: e.Upstream, ClientTLS: e.ClientTLS != nil, UpstreamTLS: e.UpstreamTLS != nil,
-			Began: now.Add(-e.Duration), Ended: now, Cause: e.Cause, Reason: e.Reason, Err: e.Err,
+			Began: now.Add(-now.Sub(e.Start)), Ended: now, Cause: e.Cause, Reason: e.Reason, Err: e.Err,
 		}
 	})
 }

@@ -254,20 +254,18 @@ func (n *conversion) keep(l *convert.Listener, d *directive) {
 	if f == nil {
 		return
 	}
-	if f.kept {
-		if f.as != "" && !slices.Contains(l.Lists, f.as) {
-			l.Lists = append(l.Lists, f.as)
+	if !f.kept {
+		f.kept = true
+		first := f.list[0]
+		lines := first.name + " *"
+		if first.name != "allow" && first.name != "deny" {
+			lines = "* " + first.arg(0)
 		}
-		return
+		if !strings.ContainsAny(lines, "#;\"'\\\n\r\t") && strings.Count(lines, " ") == 1 && strings.Count(lines, "*") == 1 {
+			f.as = n.KeepList(f.name, f.text, lines)
+		}
 	}
-	f.kept = true
-	first := f.list[0]
-	lines := first.name + " *"
-	if first.name != "allow" && first.name != "deny" {
-		lines = "* " + first.arg(0)
-	}
-	if !strings.ContainsAny(lines, "#;\"'\\\n\r\t") && strings.Count(lines, " ") == 1 && strings.Count(lines, "*") == 1 {
-		f.as = n.KeepList(f.name, f.text, lines)
+	if f.as != "" && !slices.Contains(l.Lists, f.as) {
 		l.Lists = append(l.Lists, f.as)
 	}
 }

@@ -24,6 +24,7 @@ const (
 	maxMethod = 24
 	maxLine   = 16 << 10
 	maxHost   = 253
+	maxLabel  = 63
 )
 
 // read reads on. b has all bytes since the beginning.
@@ -121,16 +122,19 @@ func (r *request) first(line []byte) {
 
 // field reads another line of the head.
 func (r *request) field(line []byte) {
-	const name = "host:"
+	name, value, ok := bytes.Cut(line, []byte(":"))
 	switch {
 	case len(line) == 0:
 		r.named = No // the head has ended
-	case len(line) >= len(name) && strings.EqualFold(string(line[:len(name)]), name):
-		r.setHost(bytes.Trim(line[len(name):], " \t"))
+	case ok && len(bytes.TrimRight(name, " \t")) < len(name):
+		// A server must refuse a request with a space before a colon (RFC 9112, 5.1). One that does not may read another host than this.
+		r.named = No
+	case ok && strings.EqualFold(string(name), "host"):
+		r.setHost(bytes.Trim(value, " \t"))
 	}
 }
 
-// setHost notes the host of an authority, HOST or HOST:PORT. An IPv6 address in brackets is not a host here, nor is anything that cannot be in a name.
+// setHost notes the host of an authority, HOST or HOST:PORT. An IPv6 address in brackets is not a host here, nor is anything that is no name.
 func (r *request) setHost(authority []byte) {
 	r.named = No
 	host, _, _ := bytes.Cut(authority, []byte(":"))
@@ -138,10 +142,20 @@ func (r *request) setHost(authority []byte) {
 	if len(host) == 0 || len(host) > maxHost {
 		return
 	}
-	for _, c := range host {
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '.' && c != '_' {
+	for label := range bytes.SplitSeq(host, []byte(".")) {
+		if !isLabel(label) {
 			return
 		}
 	}
 	r.host, r.named = strings.ToLower(string(host)), Yes
+}
+
+// isLabel reports whether b may stand between two dots of a name.
+func isLabel(b []byte) bool {
+	for _, c := range b {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return len(b) > 0 && len(b) <= maxLabel
 }

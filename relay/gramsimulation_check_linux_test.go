@@ -92,7 +92,7 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 			s.fail("a client has two flows at one listener, the second one in slot %d of loop %d\n%s", f.slot, d.loop.Index, s.describeGrams())
 		}
 		clients[c] = true
-		if f.full() && !slices.Contains(d.finished, f.ref()) {
+		if f.full() && !slices.Contains(d.finished, f.ref()) && s.core.state != closed { // what a flow held is dropped at a hand-over: the next process ends it
 			s.fail("the flow in slot %d has had all its replies, and goes on\n%s", f.slot, s.describeGrams())
 		}
 		s.lookAtWatches(f)

@@ -132,13 +132,14 @@ func (s *setup) all(clients, servers, named string) error {
 		}
 	}
 	all := s.implementations()
+	for _, i := range all {
+		if i.missing != "" {
+			fmt.Fprintf(s.Out, "# without %s: %s\n", i.name, strings.ReplaceAll(strings.TrimSpace(i.missing), "\n", "\n# "))
+		}
+	}
 	var failed []error
 	for _, server := range all {
-		if !trial.Named(servers, server.name) {
-			continue
-		}
-		if server.missing != "" {
-			fmt.Fprintf(s.Out, "# without %s: %s\n", server.name, server.missing)
+		if server.missing != "" || !trial.Named(servers, server.name) {
 			continue
 		}
 		if err := s.start(server); err != nil {

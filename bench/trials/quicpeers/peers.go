@@ -14,10 +14,7 @@ import (
 // implementations returns what can be tried, and why the rest cannot.
 func (s *setup) implementations() []implementation {
 	self, _ := os.Executable()
-	script, quinn := filepath.Join(s.Dir, "aioquic_peer.py"), s.quinn
-	if path, err := filepath.Abs(quinn); err == nil {
-		quinn = path
-	}
+	script, python, quinn := filepath.Join(s.Dir, "aioquic_peer.py"), program(s.python), program(s.quinn)
 	os.WriteFile(script, aioquicPeer, 0o644)
 	all := []implementation{
 		{name: "quic-go", routable: true,
@@ -44,10 +41,10 @@ func (s *setup) implementations() []implementation {
 			}},
 		{name: "aioquic", routable: true,
 			server: func(s *setup, port, root, id string) []string {
-				return with([]string{s.python, script, "server", "127.0.0.1", port, s.pair.Certificate, s.pair.Key, root}, id)
+				return with([]string{python, script, "server", "127.0.0.1", port, s.pair.Certificate, s.pair.Key, root}, id)
 			},
 			client: func(s *setup, port, name, path, out, bytes string) []string {
-				return with([]string{s.python, script, "client", "127.0.0.1", port, s.ca, name, path, out}, bytes)
+				return with([]string{python, script, "client", "127.0.0.1", port, s.ca, name, path, out}, bytes)
 			}},
 		{name: "quinn", missing: found(quinn), routable: true,
 			server: func(s *setup, port, root, id string) []string {
@@ -57,10 +54,23 @@ func (s *setup) implementations() []implementation {
 				return with([]string{quinn, "client", "127.0.0.1:" + port, s.ca, name, path, out}, bytes)
 			}},
 	}
-	if out, err := exec.Command(s.python, "-c", "import aioquic").CombinedOutput(); err != nil {
+	if out, err := exec.Command(python, "-c", "import aioquic").CombinedOutput(); err != nil {
 		all[2].missing = fmt.Sprintf("%v: %s", err, out)
 	}
 	return all
+}
+
+// program returns the path of a program, which peers that run in folders of their own find, too. It keeps symbolic links: a Python knows by its
+// path which packages it has.
+func program(name string) string {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return name // it is missing: see found
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return name
+	}
+	return path
 }
 
 // with adds an argument unless it is empty.

@@ -105,9 +105,14 @@ func (d *datagrams) Until() time.Duration {
 	return never
 }
 
-// Due looks at a flow whose timer came up, which may be early.
+// Due looks at a flow whose timer came up, which may be early. Timers come up when the end of the turn has noted what flows have
+// moved: one that ends may send what has waited in its port for other clients, too.
 func (d *datagrams) Due(slot uint32) {
-	f := d.slab.At(slot)
+	d.timedOut(d.slab.At(slot))
+	d.noteAll()
+}
+
+func (d *datagrams) timedOut(f *datagramFlow) {
 	switch dl := d.deadline(f); {
 	case dl.cause == CauseNone, dl.at > d.loop.Seen:
 	case dl.cause == CauseRefused:

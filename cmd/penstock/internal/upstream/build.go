@@ -112,6 +112,9 @@ func (g *Group) buildTable(now time.Time) {
 			g.buildTable(now)
 		})
 	}
+	if g.primaryAway {
+		g.decideFailback(time.Now())
+	}
 	g.wake()
 }
 

@@ -155,11 +155,17 @@ func (g *Group) updateFailback(m *Member, state State, now time.Time) {
 	was := m.primaryUp
 	m.primaryUp = !m.backup && state >= SlowStart
 	g.primariesUp += difference(was, m.primaryUp)
+	g.decideFailback(now)
+}
+
+// decideFailback is called again with each table: a client whose flow ends comes again at once, and must find the primary, or its next flow is
+// at a backup, too, and stays there. The caller holds the Set's lock.
+func (g *Group) decideFailback(now time.Time) {
 	failback := g.failback
 	switch {
 	case !g.primaryAccepts():
 		g.primaryAway, failback = true, nil
-	case g.primaryAway && g.primariesUp > 0:
+	case g.primaryAway && g.primariesUp > 0 && !g.buildScheduled:
 		g.primaryAway = false
 		if !g.cfg.Up.Keeps() {
 			failback = &End{relay.CauseFailback, spec.ReasonNone, now}

@@ -320,6 +320,34 @@ func TestFlowsOfBackupsEnd(t *testing.T) {
 	})
 }
 
+// When flows of backups end, those whose clients come again at once find the primary: on a backup they would be younger than the occasion, and stay.
+func TestFlowsThatEndFindPrimary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w ward
+		cfg := checkedGroup(&w, spec.LiveFlows{}, closing)
+		var g *Group
+		var at []int
+		_, g = set(t, cfg, Options{probe: w.probe, FlowsEnd: func(m *Member) { at = append(at, pick(t, g, 3, false, nil)...) }})
+		for round := range 2 {
+			for i := range 3 {
+				w.set(cfg.Members[i].To.String(), true)
+			}
+			time.Sleep(5 * time.Second)
+			began := time.Now()
+			w.set(cfg.Members[1].To.String(), false)
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			if !slices.Equal(at, []int{0, 3, 0, 0}) {
+				t.Errorf("round %d: when flows end, members get %v", round, at)
+			}
+			if e, _ := g.members[3].End(); e == nil || !e.Since.After(began) {
+				t.Errorf("round %d: the occasion is %v", round, e)
+			}
+			at = nil
+		}
+	})
+}
+
 // What was decided is known to the next process: whose flows end, since when, and whose go on.
 func TestEndsOutliveProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -10,8 +10,10 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/penstock/penstock/bench/internal/admin"
 	"github.com/penstock/penstock/bench/internal/proc"
 	"github.com/penstock/penstock/bench/internal/world"
 )
@@ -46,8 +48,19 @@ func (r *endsRun) status(what string, is func(*endsStatus) error) error {
 func (r *endsRun) settled() error {
 	return r.status("settled flows", func(s *endsStatus) error {
 		r.clients = slices.DeleteFunc(r.clients, func(c *staying) bool { return c.listener == "short" && !c.open() })
-		if s.Keeper.Flows < len(r.clients) {
-			return fmt.Errorf("%d of %d", s.Keeper.Flows, len(r.clients))
+		flows := len(r.clients)
+		for _, c := range r.spread.clients {
+			if c.open() {
+				flows++
+			}
+		}
+		for _, c := range r.grams {
+			if c.server != "" && !c.maybe {
+				flows++
+			}
+		}
+		if s.Keeper.Flows < flows {
+			return fmt.Errorf("%d of %d", s.Keeper.Flows, flows)
 		}
 		return nil
 	})
@@ -61,7 +74,7 @@ func (r *endsRun) kept() (float64, error) {
 
 // look compares the daemon with the model, after something has happened.
 func (r *endsRun) look(after string) {
-	for _, step := range []func() error{r.states, r.flows, r.parts, r.strangers, r.more} {
+	for _, step := range []func() error{r.states, r.flows, r.datagrams, r.parts, r.owners, r.strangers, r.more, r.spreadFlows} {
 		if err := step(); err != nil {
 			r.fault("after %s: %v", after, err)
 			return
@@ -92,7 +105,7 @@ func (r *endsRun) states() error {
 			return err
 		}
 		for _, g := range in.Groups {
-			if g.Name != "pool" {
+			if g.Name != "pool" && g.Name != "grams" {
 				continue
 			}
 			for i, m := range g.Members {
@@ -101,7 +114,7 @@ func (r *endsRun) states() error {
 					want = "up"
 				}
 				if m.State != want || want == "up" && (!m.Check.OK || !m.Check.Time.After(r.changed)) {
-					return fmt.Errorf("%s is %s, and should be %s", m.Name, m.State, want)
+					return fmt.Errorf("%s of %s is %s, and should be %s", m.Name, g.Name, m.State, want)
 				}
 			}
 		}
@@ -109,16 +122,14 @@ func (r *endsRun) states() error {
 	})
 }
 
-// fate returns the cause by which a flow must end; empty: it goes on. maybe is whether it may do either.
-func (r *endsRun) fate(c *staying) (cause string, maybe bool) {
-	if c.listener != "pool" {
-		return "", false
-	}
-	i := slices.IndexFunc(r.pool[1:], func(m *poolMember) bool { return m.name == c.server }) + 1
+// fate returns the cause by which a flow at a server of the group pool must end; empty: it goes on. unsure is whether it may do either, as maybe
+// says of flows at a member that is down.
+func (r *endsRun) fate(server string, born int, maybe func(*poolMember) bool) (cause string, unsure bool) {
+	i := slices.IndexFunc(r.pool[1:], func(m *poolMember) bool { return m.name == server }) + 1
 	m := r.pool[i]
-	back := i == backup && c.born < r.failback
+	back := i == backup && born < r.failback
 	switch {
-	case m.maybe && !m.up(), back && r.failbackMaybe:
+	case maybe(m) && !m.up(), back && r.failbackMaybe:
 		return "", true
 	case m.ends && !m.up() && r.ends.Down == "close":
 		return "down", false
@@ -134,8 +145,11 @@ func (r *endsRun) fate(c *staying) (cause string, maybe bool) {
 func (r *endsRun) flows() (err error) {
 	var stay []*staying
 	for _, c := range r.clients {
-		age := time.Since(c.begun)
-		switch cause, maybe := r.fate(c); {
+		age, cause, maybe := time.Since(c.begun), "", false
+		if c.listener == "pool" {
+			cause, maybe = r.fate(c.server, c.born, func(m *poolMember) bool { return m.maybe })
+		}
+		switch {
 		case cause != "":
 			err = errors.Join(err, r.mustEnd(c, "its end is "+cause))
 			r.ended[cause]++
@@ -190,25 +204,38 @@ func (r *endsRun) parts() error {
 		if err := json.Unmarshal(text, &in); err != nil {
 			return err
 		}
+		found := 0
 		for _, l := range in.Listeners {
-			if l.Name != "split" {
+			if l.Name != "split" && l.Name != "hashed" {
 				continue
 			}
+			found++
 			for _, p := range l.Routes {
 				if len(p.Parts) == 2 && (p.Parts[0].Weight != r.weights[0] || p.Parts[1].Weight != r.weights[1]) {
-					return fmt.Errorf("they are %+v, and should be %v", p.Parts, r.weights)
+					return fmt.Errorf("those of %s are %+v, and should be %v", l.Name, p.Parts, r.weights)
 				}
 			}
-			return nil
 		}
-		return errors.New("there is no listener split")
+		if found != 2 {
+			return errors.New("there are no listeners split and hashed")
+		}
+		return nil
 	})
 }
 
 // come has a client come from a source to a listener. Its error is that of a client that is not served.
 func (r *endsRun) come(listener string, source int) (*staying, error) {
-	c := &staying{listener: listener, source: source, born: r.now, begun: time.Now()}
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(r.source(source))}, Timeout: world.Patience}
+	c, err := r.comeFrom(listener, r.source(source))
+	if err == nil {
+		c.source = source
+	}
+	return c, err
+}
+
+// comeFrom is come from an address.
+func (r *endsRun) comeFrom(listener, address string) (*staying, error) {
+	c := &staying{listener: listener, born: r.now, begun: time.Now()}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}, Timeout: world.Patience}
 	conn, err := d.Dial("tcp", r.places.ends(listener))
 	if err != nil {
 		return nil, err
@@ -224,11 +251,14 @@ func (r *endsRun) come(listener string, source int) (*staying, error) {
 
 // serves reports whether a server may serve clients of a listener.
 func (r *endsRun) serves(listener, server string) bool {
-	if listener == "split" {
+	switch listener {
+	case "split":
 		return slices.Index(partNames[:], server) >= 0 && r.weights[slices.Index(partNames[:], server)] > 0
-	}
-	if listener == "short" {
+	case "short":
 		return server == partNames[0]
+	case "spread":
+		n := slices.Index([]string{1: spreadName(1), 2: spreadName(2), 3: spreadName(3)}, server)
+		return n > 0 && !r.spread.away[n]
 	}
 	i := slices.IndexFunc(r.pool[1:], func(m *poolMember) bool { return m.name == server }) + 1
 	return i > 0 && r.pool[i].up() && (i != backup || !r.primary())
@@ -297,25 +327,39 @@ func (r *endsRun) more() error {
 	return nil
 }
 
+// causes returns how many flows of a listener have ended, by cause.
+func (r *endsRun) causes(listener string) (map[string]int, error) {
+	m, err := r.d.Metrics()
+	causes := map[string]int{}
+	for series, n := range m.Values {
+		if name, _, _ := strings.Cut(series, "{"); name == "penstock_flows_ended_total" && admin.Label(series, "listener") == listener {
+			causes[admin.Label(series, "cause")] += int(math.Round(n))
+		}
+	}
+	return causes, err
+}
+
 // balance compares how many flows the daemon says that it has ended with how many have.
 func (r *endsRun) balance() {
-	if r.unsure {
-		return
-	}
-	err := proc.Until("the causes", world.Patience, 50*time.Millisecond, func() error {
-		m, err := r.d.Metrics()
-		if err != nil {
-			return err
-		}
-		causes := m.Sum("penstock_flows_ended_total", "cause")
-		for _, cause := range []string{"down", "failback"} {
-			if n := int(math.Round(causes[cause])); n != r.ended[cause] {
-				return fmt.Errorf("%d flows have ended by %s, and %d are counted", r.ended[cause], cause, n)
+	compare := func(listener string, ended map[string]int) error {
+		return proc.Until("the causes", world.Patience, 50*time.Millisecond, func() error {
+			causes, err := r.causes(listener)
+			for _, cause := range []string{"down", "failback"} {
+				if causes[cause] != ended[cause] {
+					err = errors.Join(err, fmt.Errorf("%d flows of the listener %s have ended by %s, and %d are counted", ended[cause], listener, cause, causes[cause]))
+				}
 			}
-		}
-		return nil
-	})
-	if err != nil {
+			return err
+		})
+	}
+	var err error
+	if !r.unsure {
+		err = compare("pool", r.ended)
+	}
+	if !r.gramsUnsure {
+		err = errors.Join(err, compare("grams", r.gramsEnded))
+	}
+	if err = errors.Join(err, r.balanced()); err != nil {
 		r.fault("at the end: %v", err)
 	}
 }

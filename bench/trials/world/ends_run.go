@@ -66,6 +66,8 @@ type poolMember struct {
 	*endsServer
 	ends  bool // it has stopped, and its flows end if down says close
 	maybe bool // that is not known: what came at once may have been before or after
+
+	gramMaybe bool // the same of its datagram flows, which the daemon judges by checks of their own
 }
 
 func (m *poolMember) up() bool { return m.l != nil }
@@ -96,13 +98,19 @@ type endsRun struct {
 	failbackMaybe bool // it may not have been noticed
 
 	changed time.Time      // when the worker was another one last
-	ended   map[string]int // flows by cause
+	ended   map[string]int // flows of the listener pool by cause
 	unsure  bool           // some may have ended by either cause, or by none
+
+	grams       []*gramClient
+	gramsEnded  map[string]int // their flows by cause
+	gramsUnsure bool           // as unsure
+	spread      spread
+	hashed      [hashSources]owner
 }
 
 // playEnds is play of a script with an endsConfig, after the run was made.
 func (r *run) playEnds(s *script, binary string, out io.Writer) (good bool, err error) {
-	e := &endsRun{run: r, ends: r.config.Ends, weights: r.config.Ends.Weights, ended: map[string]int{}}
+	e := &endsRun{run: r, ends: r.config.Ends, weights: r.config.Ends.Weights, ended: map[string]int{}, gramsEnded: map[string]int{}}
 	if err := e.list(); err != nil {
 		return false, err
 	}
@@ -116,19 +124,33 @@ func (r *run) playEnds(s *script, binary string, out io.Writer) (good bool, err 
 				e.pool[n].stop()
 			}
 		}()
-	}
-	for i, name := range partNames {
-		part := &endsServer{name: name, at: r.part(i)}
-		if err := part.start(); err != nil {
+		stop, err := serveGrams(poolName(n), r.places.pool(n), e.ends.Header)
+		if err != nil {
 			return false, err
 		}
-		defer part.stop()
+		defer stop()
+	}
+	var others []*endsServer
+	for i, name := range partNames {
+		others = append(others, &endsServer{name: name, at: r.part(i)})
+	}
+	for n := 1; n <= spreadMembers; n++ {
+		others = append(others, &endsServer{name: spreadName(n), at: r.places.spread(n)})
+	}
+	for _, other := range others {
+		if err := other.start(); err != nil {
+			return false, err
+		}
+		defer other.stop()
 	}
 	if r.d, err = world.Start(binary, r.dir, r.config.text(&r.places), true); err != nil {
 		return false, err
 	}
 	defer func() { r.d.Kill() }()
 	defer e.leave()
+	if err := e.beginGrams(); err != nil {
+		return false, err
+	}
 	e.look("the start")
 	for i, event := range s.Events {
 		if !r.w.Tally.Good() {
@@ -151,6 +173,9 @@ func (r *run) playEnds(s *script, binary string, out io.Writer) (good bool, err 
 		e.balance()
 	}
 	e.leave()
+	if err := e.endGrams(); err != nil {
+		r.fault("at the end: %v", err)
+	}
 	if code, err := r.d.Terminate(); err != nil || code != 0 {
 		r.fault("the daemon ended with code %d: %v", code, err)
 	}
@@ -165,7 +190,13 @@ func (r *endsRun) leave() {
 	for _, c := range r.clients {
 		c.Close()
 	}
-	r.clients = nil
+	for _, c := range r.spread.clients {
+		c.Close()
+	}
+	for _, c := range r.grams {
+		c.Close()
+	}
+	r.clients, r.spread.clients = nil, nil
 }
 
 // list writes the list of addresses.
@@ -201,7 +232,8 @@ func (r *endsRun) happen(e *event, alone bool) error {
 		return r.reload(e)
 	case "weights":
 		fmt.Sscan(e.Value, &r.weights[0], &r.weights[1])
-		return r.ask(http.MethodPatch, "/v1/listeners/split/routes/default", fmt.Sprintf(`{"weights": {%q: %d, %q: %d}}`, partNames[0], r.weights[0], partNames[1], r.weights[1]))
+		body := fmt.Sprintf(`{"weights": {%q: %d, %q: %d}}`, partNames[0], r.weights[0], partNames[1], r.weights[1])
+		return errors.Join(r.ask(http.MethodPatch, "/v1/listeners/split/routes/default", body), r.ask(http.MethodPatch, "/v1/listeners/hashed/routes/default", body))
 	case "file-weights":
 		before := r.ends.Weights
 		fmt.Sscan(e.Value, &r.ends.Weights[0], &r.ends.Weights[1])
@@ -230,6 +262,10 @@ func (r *endsRun) happen(e *event, alone bool) error {
 	case "list", "unlist":
 		r.listed[e.Member] = e.Do == "list"
 		return r.list()
+	case "leave":
+		return r.leaveSpread(e.Member)
+	case "join":
+		return r.joinSpread(e.Member)
 	case "kill", "upgrade":
 		if err := r.settled(); err != nil {
 			return err
@@ -279,6 +315,7 @@ func (r *endsRun) stop(alone bool, numbers ...int) error {
 	for _, n := range numbers {
 		m := r.pool[n]
 		m.ends, m.maybe = r.ends.Down != "keep", !alone
+		m.gramMaybe = !alone || 2*len(numbers) > poolMembers && r.ends.Down != "keep"
 	}
 	if !r.primary() {
 		r.primaryAway, r.failback, r.failbackMaybe = true, 0, false
@@ -365,7 +402,10 @@ func (r *endsRun) start(alone bool, numbers ...int) error {
 			continue
 		}
 		r.clients = slices.DeleteFunc(r.clients, func(c *staying) bool { return m.maybe && c.server == m.name && !c.open() })
-		m.ends, m.maybe = false, false
+		for _, c := range r.grams {
+			c.maybe = c.maybe || m.gramMaybe && c.server == m.name
+		}
+		m.ends, m.maybe, m.gramMaybe = false, false, false
 		if err := m.start(); err != nil {
 			return err
 		}

@@ -83,8 +83,8 @@ func TestEachEvent(t *testing.T) {
 	fleet.Events = []event{{Do: "publish", Value: "random"}, {Do: "relay", Member: 1, Value: "killed", Close: true}, {Do: "relay", Member: 2, Value: "worker killed"},
 		{Do: "link", Value: "lost", Group: "tool", For: time.Second}, {Do: "rollback", Close: true}, {Do: "relay", Member: 3, Value: "stopped"},
 		{Do: "registry", For: 100 * time.Millisecond}, {Do: "link", Value: "cut", Group: "relay", Member: 1, For: 200 * time.Millisecond}}
-	ends := &script{Seed: 1, Config: config{Loops: 1, Sandbox: "on", Ends: &endsConfig{Down: "close", Up: "close", Weights: [2]int{1, 0}}}}
-	ends.Events = []event{{Do: "stop", Member: 1}, {Do: "weights", Value: "0 1"}, {Do: "list", Member: 1}, {Do: "kill", Value: "killed"}, {Do: "start", Member: 1},
+	ends := &script{Seed: 1, Config: config{Loops: 1, Sandbox: "on", Ends: &endsConfig{Down: "close", Up: "close", Weights: [2]int{1, 0}, Header: "first"}}}
+	ends.Events = []event{{Do: "leave", Member: 1}, {Do: "stop", Member: 1}, {Do: "join", Member: 1}, {Do: "weights", Value: "0 1"}, {Do: "list", Member: 1}, {Do: "kill", Value: "killed"}, {Do: "start", Member: 1},
 		{Do: "down", Value: "drain"}, {Do: "stop", Member: 2}, {Do: "upgrade"}, {Do: "down", Value: "close", Rest: 300 * time.Millisecond}, {Do: "unlist", Member: 1}, {Do: "ban-and-end", Member: 2},
 		{Do: "stop", Member: 1}, {Do: "stop", Member: 3}, {Do: "ban", Member: 3}, {Do: "start", Member: 3}, {Do: "loops", Value: "2"}, {Do: "start-all"}, {Do: "stop-all"},
 		{Do: "unban", Member: 3}, {Do: "file-weights", Value: "50 50"}, {Do: "up", Value: "keep"}, {Do: "start-all"}, {Do: "stop-primaries"}}

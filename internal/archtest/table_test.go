@@ -483,11 +483,11 @@ var table = []rule{
 		"quichello":                       "the headers of QUIC that members answer to checks",
 		"relay":                           public,
 		"github.com/cespare/xxhash/v2":    "a hash that is the same in every process, so that parallel relays agree; no dependencies",
+		"github.com/quic-go/quic-go":      "checks shake hands by QUIC",
 		"golang.org/x/net/dns/dnsmessage": "package net does not return the TTL",
 	}, tests: edges{
 		"cmd/penstock/internal/testcerts": certificates,
-		"github.com/quic-go/quic-go":      "a server that is checked",
-		"golang.org/x/net/quic":           "the same",
+		"golang.org/x/net/quic":           "a server that is checked",
 	}},
 	{pkg: "cmd/penstock/internal/sandboxneeds", code: edges{
 		"cmd/penstock/internal/spec": shared,

@@ -36,6 +36,13 @@ func TestQUIC(t *testing.T) {
 		{"quic: {ids: cloud}, " + member(""), "has no effect: no member has a quic-server-id"},
 		{"quic: {}, " + member(", quic-server-id: aabb"), "has no effect: the group has no quic with ids"},
 		{member(", quic-server-id: aabb"), "has no effect: the group has no quic with ids"},
+		{"check: {quic: {tls: true}}, " + member(""), ""},
+		{"check: {quic: {tls: false}}, " + member(""), ""},
+		{"check: {quic: {tls: {server-name: a.test, alpn: [doq]}}}, " + member(""), ""},
+		{"check: {quic: {tls: {starttls: postgresql}}}, " + member(""), "QUIC has its TLS from the beginning"},
+		{"check: {quic: {tls: {key: /a}}}, " + member(""), "a key without its certificate"},
+		{"check: {udp: {send: a, tls: true}}, " + member(""), "tls"},
+		{"check: {quic: {tls: true}}, discover: [{srv: _a._udp.test}], " + member(""), "server-name in tls"},
 	} {
 		text := "listeners: {web: {listen: 'udp://192.0.2.1:1', to: g}}\ngroups: {g: {" + c.group + "}}\n"
 		source := Source{Paths: []string{"etcd://127.0.0.1:1/a"}, Remote: func(string) (spec.Layer, error) { return spec.Layer{Text: []byte(text)}, nil }}

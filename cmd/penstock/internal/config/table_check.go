@@ -33,7 +33,8 @@ var checkKeys = withSiblings(keysOf("check",
 	checkKind("udp", "Send a datagram, and check the answer.",
 		required(field("send", octets(1400), "", "The data to send.", func(c *spec.Check) *[]byte { return &c.Send })),
 		field("expect", octets(1400), "", expectDoc, func(c *spec.Check) *[]byte { return &c.Expect })),
-	checkKind("quic", "Ask for the versions of QUIC that the member speaks: 1 or 2 is among them."),
+	checkKind("quic", "Ask for the versions of QUIC that the member speaks: 1 or 2 is among them. With tls: shake hands instead.",
+		field("tls", clientTLS, "", "Shake hands, which shows that the member's certificate is right. true: with the default values. Protocols: those of alpn, by default h3. Default: false.", func(c *spec.Check) **spec.ClientTLS { return &c.TLS })),
 ).oneOf("tcp", "send-expect", "http", "postgres", "mysql", "udp", "quic").typ)
 
 const expectDoc = "What the answer must contain. Default: any answer is good."

@@ -109,20 +109,24 @@ func (r *reader) checkMembersTLS(g *spec.Group, t *spec.ClientTLS, at *place, wh
 	if t.NoVerify {
 		r.warnNoEffect("verify is false", &t.CA)
 	}
-	if t != g.TLS && t.ALPN == (spec.Offer{}) {
+	quic := t != g.TLS && g.Check.Kind == "quic"
+	if t != g.TLS && !quic && t.ALPN == (spec.Offer{}) {
 		r.warnNoEffect("a check has no client that agrees on a protocol", &t.ALPN)
+	}
+	if quic && t.StartTLS != "" {
+		r.fail(r.position(&t.StartTLS, t), fault{problem: "QUIC has its TLS from the beginning", allowed: "no starttls in tls of a check of QUIC"})
 	}
 	for _, m := range g.Members {
 		switch k := m.To.Kind; {
 		case k == 0:
+		case (k == spec.Unix || k == spec.Unixgram && quic) && t.ServerName == "" && !t.NoVerify:
+			r.fail(at, fault{problem: who + ", and the member " + plain(m.Name) + " is a Unix socket, which has no host to compare its certificate with", allowed: "server-name in tls"})
+			return
 		case k.BuiltIn(), !k.Streams():
 			if t == g.TLS {
 				r.fail(at, fault{problem: who + ", and the member " + plain(m.Name) + " speaks none", allowed: "tls in groups of tcp: and unix: members"})
 				return
 			}
-		case k == spec.Unix && t.ServerName == "" && !t.NoVerify:
-			r.fail(at, fault{problem: who + ", and the member " + plain(m.Name) + " is a Unix socket, which has no host to compare its certificate with", allowed: "server-name in tls"})
-			return
 		}
 	}
 	if i := slices.IndexFunc(g.Discover, func(d spec.Discover) bool { return d.Service != "" }); i >= 0 && t.ServerName == "" && !t.NoVerify {

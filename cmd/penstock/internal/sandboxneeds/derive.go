@@ -214,28 +214,35 @@ func (a *adder) webServer(text string) {
 	}
 }
 
-// checkRows are the rows of the checks of a kind, over TCP.
-func checkRows(kind string) []row {
-	of := func(f func(*adder, *spec.Group, *spec.Check)) func(*adder, *spec.Group) {
-		return func(a *adder, g *spec.Group) {
-			if g.Check != nil && g.Check.Kind == kind {
-				f(a, g, g.Check)
-			}
+// ofCheck returns what f adds for the groups with a check of a kind.
+func ofCheck(kind string, f func(*adder, *spec.Group, *spec.Check)) func(*adder, *spec.Group) {
+	return func(a *adder, g *spec.Group) {
+		if g.Check != nil && g.Check.Kind == kind {
+			f(a, g, g.Check)
 		}
 	}
+}
+
+// checkTLS is the row of the files of a check's own tls.
+func checkTLS(kind string) row {
+	return row{key: "check." + kind + ".tls", needs: []Kind{Read}, group: ofCheck(kind, func(a *adder, g *spec.Group, c *spec.Check) {
+		if t := c.TLS; t != nil && t != g.TLS {
+			for _, path := range []string{t.CA, t.Cert, t.Key} {
+				a.folder(Read, path)
+			}
+		}
+	})}
+}
+
+// checkRows are the rows of the checks of a kind, over TCP.
+func checkRows(kind string) []row {
 	return []row{
-		{key: "check." + kind + ".port", needs: []Kind{Connect}, group: of(func(a *adder, _ *spec.Group, c *spec.Check) {
+		{key: "check." + kind + ".port", needs: []Kind{Connect}, group: ofCheck(kind, func(a *adder, _ *spec.Group, c *spec.Check) {
 			if c.Port != 0 {
 				a.endpoint(Check, spec.Endpoint{Kind: spec.TCP, Port: c.Port})
 			}
 		})},
-		{key: "check." + kind + ".source", needs: []Kind{Bind}, group: of(func(a *adder, _ *spec.Group, c *spec.Check) { a.addIf(c.Source.IsValid(), Bind) })},
-		{key: "check." + kind + ".tls", needs: []Kind{Read}, group: of(func(a *adder, g *spec.Group, c *spec.Check) {
-			if t := c.TLS; t != nil && t != g.TLS {
-				for _, path := range []string{t.CA, t.Cert, t.Key} {
-					a.folder(Read, path)
-				}
-			}
-		})},
+		{key: "check." + kind + ".source", needs: []Kind{Bind}, group: ofCheck(kind, func(a *adder, _ *spec.Group, c *spec.Check) { a.addIf(c.Source.IsValid(), Bind) })},
+		checkTLS(kind),
 	}
 }

@@ -257,7 +257,7 @@ var rows = slices.Concat([]row{
 	{key: "group.tls.ca", needs: []Kind{Read}, group: clientFile(func(t *spec.ClientTLS) string { return t.CA })},
 	{key: "group.tls.certificate", needs: []Kind{Read}, group: clientFile(func(t *spec.ClientTLS) string { return t.Cert })},
 	{key: "group.tls.key", needs: []Kind{Read}, group: clientFile(func(t *spec.ClientTLS) string { return t.Key })},
-}, checkRows("tcp"), checkRows("send-expect"), checkRows("http"), checkRows("postgres"), checkRows("mysql"))
+}, checkRows("tcp"), checkRows("send-expect"), checkRows("http"), checkRows("postgres"), checkRows("mysql"), []row{checkTLS("quic")})
 
 // harmless are the other keys, by section: they need nothing, and changes take effect at once.
 const harmless = `

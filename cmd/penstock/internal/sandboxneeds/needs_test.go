@@ -107,8 +107,9 @@ groups:
   d: {members: ['udp://10.0.0.1:53'], check: {udp: {send: x, port: 9004, source: 10.0.0.9}}}
   e: {members: ['tcp://10.0.0.1:443'], check: {postgres: {port: 9005, source: 10.0.0.9, tls: {ca: DIR/e/ca.pem}}}}
   f: {members: [{to: 'tcp://10.0.0.1:443', check-port: 9007}], check: {mysql: {port: 9006, source: 10.0.0.9, tls: {ca: DIR/f/ca.pem}}}}
-  g: {members: [{to: 'tcp://10.0.0.1:443', agent-port: 9009}], agent: {port: 9008}}`,
-		[]string{"connecting to port 9001 (groups.a.check.tcp.port)", "reading DIR/a (groups.a.check.tcp.tls)", "reading DIR/b (groups.b.check.send-expect.tls)", "binding port 0 (groups.c.check.http.source)"}},
+  g: {members: [{to: 'tcp://10.0.0.1:443', agent-port: 9009}], agent: {port: 9008}}
+  h: {members: ['udp://10.0.0.1:443'], check: {quic: {port: 9010, source: 10.0.0.9, tls: {ca: DIR/h/ca.pem, certificate: DIR/h/own.pem}}}}`,
+		[]string{"reading DIR/h (groups.h.check.quic.tls)", "connecting to port 9001 (groups.a.check.tcp.port)", "reading DIR/a (groups.a.check.tcp.tls)", "reading DIR/b (groups.b.check.send-expect.tls)", "binding port 0 (groups.c.check.http.source)"}},
 	{"registries that find members", echo + `
 registries: {c: {consul: ['http://127.0.0.1:8500']}, k: {kubernetes: 'https://127.0.0.1:6443'}, x: {xds: ['http://127.0.0.1:18000']}}
 groups: {g: {discover: [{consul: a}, {kubernetes: a/b}, {xds: a}]}}`,

@@ -49,12 +49,12 @@ func (o Offer) Has(protocol string) bool {
 // DefaultClientTLS has the default values.
 var DefaultClientTLS = ClientTLS{MinVersion: tls.VersionTLS12}
 
-// CheckTLS returns how the group's checks use TLS; nil: they do not.
+// CheckTLS returns how the group's checks use TLS, or the TLS that is in QUIC; nil: they do not.
 func (g *Group) CheckTLS() *ClientTLS {
 	switch c := g.Check; {
-	case c == nil || c.Datagrams() || c.NoTLS:
+	case c == nil || c.NoTLS:
 		return nil
-	case c.TLS != nil:
+	case c.TLS != nil || c.Datagrams():
 		return c.TLS
 	}
 	return g.TLS

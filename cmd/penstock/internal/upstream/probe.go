@@ -77,7 +77,8 @@ func (p *prober) probe(ctx context.Context, m *probed) (found finding, err error
 			return found, err
 		}
 	}
-	if t := g.CheckTLS(); t != nil {
+	t := g.CheckTLS()
+	if t != nil && c.Kind != "quic" {
 		s, err := p.handshake(conn, t, m, &found)
 		if err != nil {
 			return found, err
@@ -99,6 +100,9 @@ func (p *prober) probe(ctx context.Context, m *probed) (found finding, err error
 	case "mysql":
 		err = mysqlCheck(on, c)
 	case "quic":
+		if t != nil {
+			return found, p.quicHandshake(ctx, on, t, m, &found)
+		}
 		err = quicCheck(on)
 	}
 	return found, err

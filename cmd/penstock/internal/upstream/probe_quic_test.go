@@ -31,9 +31,15 @@ var quicServers = map[string]func(*testing.T, net.PacketConn, *tls.Config){
 	},
 	"quic-go": func(t *testing.T, p net.PacketConn, c *tls.Config) {
 		tr := &quicgo.Transport{Conn: p}
-		if _, err := tr.Listen(c, nil); err != nil {
+		l, err := tr.Listen(c, &quicgo.Config{HandshakeIdleTimeout: longEnough})
+		if err != nil {
 			t.Fatal(err)
 		}
+		go func() { // until the transport is closed
+			for err == nil {
+				_, err = l.Accept(context.Background())
+			}
+		}()
 		t.Cleanup(func() {
 			tr.Close()
 			p.Close()

@@ -44,24 +44,35 @@ func isAlert(err error) bool {
 	return errors.As(err, &alert) && alert.Op == "remote error" // as crypto/tls calls it
 }
 
-// handshake begins TLS with a member. Sessions are not resumed, so that each check sees the member's certificate.
-func (p *prober) handshake(conn net.Conn, t *spec.ClientTLS, m *probed, found *finding) (*tlsConn, error) {
+// tlsConfig returns the settings of a check's handshake with a member. asked becomes true when the member asks for a certificate. Sessions are
+// not resumed, so that each check sees the member's certificate.
+func (p *prober) tlsConfig(t *spec.ClientTLS, m *probed, asked *bool) (*tls.Config, error) {
 	base, err := p.clients.Of(t).Config("", "", m.host, &m.addr)
 	if err != nil {
 		return nil, fmt.Errorf("TLS: %w", err)
 	}
 	c := base.Clone()
 	c.ClientSessionCache = nil
-	kind := m.group.Check.Kind
-	if kind == "http" { // it speaks no other version
-		c.NextProtos = slices.DeleteFunc(slices.Clone(c.NextProtos), func(p string) bool { return p != "http/1.1" })
-	}
-	asked, own := false, c.GetClientCertificate
+	own := c.GetClientCertificate
 	c.GetClientCertificate = func(i *tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		if asked = true; own == nil {
+		if *asked = true; own == nil {
 			return new(tls.Certificate), nil
 		}
 		return own(i)
+	}
+	return c, nil
+}
+
+// handshake begins TLS with a member.
+func (p *prober) handshake(conn net.Conn, t *spec.ClientTLS, m *probed, found *finding) (*tlsConn, error) {
+	asked := false
+	c, err := p.tlsConfig(t, m, &asked)
+	if err != nil {
+		return nil, err
+	}
+	kind := m.group.Check.Kind
+	if kind == "http" { // it speaks no other version
+		c.NextProtos = slices.DeleteFunc(slices.Clone(c.NextProtos), func(p string) bool { return p != "http/1.1" })
 	}
 	if p := starttls.ByName(t.StartTLS); p != nil {
 		if err := starttls.Ask(p, conn); err != nil {

@@ -380,7 +380,7 @@ func (e *core) finishHandshakes(ctx context.Context) {
 	if e.handshakeLast > 0 {
 		most = e.handshakeLast
 	}
-	for last := time.Now().Add(most); e.cfg.Keep.Linger && ctx.Err() == nil && time.Now().Before(last); time.Sleep(time.Millisecond) {
+	for last := e.kernel.Now().Add(most); e.cfg.Keep.Linger && ctx.Err() == nil && e.kernel.Now().Before(last); e.kernel.Sleep(time.Millisecond) {
 		var left atomic.Int64
 		e.each(func(s *streams) { left.Add(s.earlyTLS()) })
 		if left.Load() == 0 {
@@ -398,6 +398,10 @@ func (e *core) newLingering() *Engine {
 	c, err := newCore(Config{Loops: len(e.loops), MaxPipes: -1}, e.kernel)
 	if err != nil {
 		return nil
+	}
+	if e.step != nil {
+		e.step(c)
+		return &Engine{c}
 	}
 	return c.run()
 }
@@ -425,11 +429,13 @@ func (e *core) closeHeld() {
 		})
 		d := e.datagrams.all[i]
 		d.slab.Each(func(f *datagramFlow) {
-			if f.fd >= 0 {
-				e.kernel.Close(int(f.fd))
+			for _, fd := range [...]int32{f.fd, f.own} {
+				if fd >= 0 {
+					e.kernel.Close(int(fd))
+				}
 			}
 		})
-		for _, p := range s.ports {
+		for _, p := range slices.Concat(s.ports, s.closingPorts) {
 			closePort(p.listenSocket)
 		}
 		for _, p := range d.ports {

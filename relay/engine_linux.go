@@ -59,6 +59,7 @@ type core struct {
 	ledgers       map[int]earlierLedger // of an earlier process, by loop
 	handing       bool                  // HandOver was called, and has not failed
 	handshakeLast time.Duration         // in place of the constant; 0: that
+	step          func(*core)           // has the lingering engine's turns run, in simulations; nil: it runs by itself
 	lingering     *Engine               // what goes on in this process after HandOver; nil: nothing
 	base          int64                 // CLOCK_MONOTONIC at start
 	lost          hold.Restored         // flows that New could not give to Restore

@@ -213,7 +213,7 @@ func (s *streams) writeFinal(f *streamFlow, c Cause, err error) {
 	}
 	var flags uint32
 	for side, fd := range f.fd {
-		if fd >= 0 && f.tcp[side] && s.resets(f, side, c) {
+		if fd >= 0 && (f.tcp[side] && s.resets(f, side, c) || f.inner(side) && !f.complete(side)) {
 			flags |= recordReset << side
 		}
 	}

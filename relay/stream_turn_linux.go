@@ -272,7 +272,9 @@ func (s *streams) HandOver() {
 	for _, p := range s.closingPorts {
 		p.closed.Done()
 	}
-	s.closingPorts = nil
+	if s.lingering == nil { // or closeHeld closes their sockets
+		s.closingPorts = nil
+	}
 	var split []splitFlow
 	if s.lingering != nil {
 		split = s.splitAll()

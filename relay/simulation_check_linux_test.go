@@ -38,7 +38,8 @@ func (s *simulation) look() {
 	}
 	s.lookAtClients() // first: who was lost with a process may be reset
 	for _, f := range s.flows {
-		if f.unexplained != "" && !f.mayReset() {
+		if f.unexplained != "" && !f.mayReset() && !s.lingererFails(f) {
+
 			s.fail("flow %d: %s, and nobody has done anything to it", f.id, f.unexplained)
 		}
 		f.unexplained = ""
@@ -106,6 +107,9 @@ func (s *simulation) lookAt(st *streams) (leased int64) {
 				want |= recordTCP << side
 			}
 		}
+		if st.delivers(f) { // it has failed, and the next process finds that again
+			return
+		}
 		if r.Flags()&mask != want {
 			s.fail("the record in slot %d has the flags %#x, and the flow %#x", f.slot, r.Flags()&mask, want)
 		}
@@ -138,10 +142,14 @@ func (s *simulation) lookAt(st *streams) (leased int64) {
 // settle lets all happen that is under way, until nothing does any more. Peers read what comes, and if end is set they end what they
 // send.
 func (s *simulation) settle(end bool) {
-	s.process.Fault, s.faults = nil, nil
+	s.failCalls(nil)
+	s.faults = nil
 	s.settling = true
 	defer func() { s.settling = false }()
 	s.process.DieAfter(0)
+	for _, l := range s.lingerers {
+		l.process.DieAfter(0)
+	}
 	s.keeper.fails = 0
 	s.memoryIsBack(s.call)
 	still := 0
@@ -240,7 +248,7 @@ func (s *simulation) quiet() {
 			continue
 		}
 		for side := range f.half {
-			if h := &f.half[side]; h.got != h.sent && !f.mayReset() && f.half[up].sent >= int64(f.plan.sniff) {
+			if h := &f.half[side]; h.got != h.sent && !f.mayReset() && !s.lingererFails(f) && f.half[up].sent >= int64(f.plan.sniff) {
 				s.fail("flow %d: of %d bytes that side %d has sent, %d have arrived, and nothing happens any more\n%s", f.id, h.sent, side, h.got, s.describe())
 			}
 		}
@@ -303,7 +311,7 @@ func (s *simulation) progress() string {
 			}
 		}
 	}
-	return fmt.Sprint(s.delivered, s.discarded(), n, len(s.accepted), s.attempts, s.world.Connecting(), s.core.streams.flows(), s.movedTLS())
+	return fmt.Sprint(s.delivered, s.discarded(), n, len(s.accepted), s.attempts, s.world.Connecting(), s.core.streams.flows(), s.movedTLS(), len(s.lingerers))
 }
 
 // check checks what must be true at the end, when all peers have ended and read what they got.
@@ -372,6 +380,9 @@ func (s *simulation) check() {
 	if d := &s.drain; d.begun && !d.done && !d.over {
 		s.fail("Drain would wait for ever")
 	}
+	if len(s.lingerers) > 0 {
+		s.fail("%d processes linger, and all flows have ended", len(s.lingerers))
+	}
 	if len(s.accepted) > 0 {
 		s.fail("%d connections of upstreams are nobody's at the end", len(s.accepted))
 	}
@@ -415,6 +426,9 @@ func (s *simulation) finish() {
 	s.stopPeers()
 	if s.core != nil {
 		s.drop()
+	}
+	for len(s.lingerers) > 0 {
+		s.dropLingerer(s.lingerers[0])
 	}
 	s.keeper.close()
 	s.giveBack()

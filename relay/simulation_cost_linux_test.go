@@ -3,6 +3,7 @@ package relay
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/penstock/penstock/internal/simkernel"
@@ -79,9 +80,14 @@ func (k *costKernel) source(fd int) *costSource {
 	return x
 }
 
+// past reports whether the process has handed over and lingers: that is not looked at.
+func (k *costKernel) past() bool {
+	return slices.ContainsFunc(k.s.lingerers, func(l *simLingerer) bool { return l.process == k.Process })
+}
+
 // answered counts answers without anything.
 func (k *costKernel) answered(fd int, writes bool, e sys.Errno) {
-	if e != sys.EAGAIN || k.Process.Fault != nil || k.s.busy > 0 {
+	if e != sys.EAGAIN || k.Process.Fault != nil || k.s.busy > 0 || k.past() {
 		return
 	}
 	q := costQuestion{fd, writes}
@@ -96,6 +102,9 @@ func (k *costKernel) unsure(x *costSource) bool { return x.doubt || k.refuses &&
 // copied looks at a read that copies.
 func (k *costKernel) copied(fd, n int, e sys.Errno) {
 	k.answered(fd, false, e)
+	if k.past() {
+		return
+	}
 	x := k.source(fd)
 	if refused := k.s.core.streams.pipes.Stats().Refused; x.splicing && refused > k.refused {
 		k.refused, x.splicing, x.few, x.streak = refused, false, true, 0
@@ -137,7 +146,7 @@ func (k *costKernel) Socket(family sys.Family, mptcp bool) (int, sys.Errno) {
 
 // Recv implements [sys.Kernel].
 func (k *costKernel) Recv(fd int, b []byte) (int, sys.Errno) {
-	if x := k.source(fd); !x.secure && (!x.never || k.s.over.HoldMost == 0) { // what is held in front of this read, only its turn knows
+	if x := k.source(fd); !k.past() && !x.secure && (!x.never || k.s.over.HoldMost == 0) { // what is held in front of this read, only its turn knows
 		k.s.lookAtRead(len(b))
 	}
 	n, e := k.Process.Recv(fd, b)
@@ -147,7 +156,9 @@ func (k *costKernel) Recv(fd int, b []byte) (int, sys.Errno) {
 
 // RecvOne implements [sys.Kernel].
 func (k *costKernel) RecvOne(fd int, m *sys.Message, b []byte) (int, sys.Errno) {
-	k.s.lookAtRead(len(b))
+	if !k.past() {
+		k.s.lookAtRead(len(b))
+	}
 	n, e := k.Process.RecvOne(fd, m, b)
 	k.copied(fd, n, e)
 	return n, e
@@ -237,7 +248,7 @@ func (k *costKernel) ReadPipe(fd int, b []byte) (int, sys.Errno) {
 
 // RcvLowat implements [sys.Kernel].
 func (k *costKernel) RcvLowat(fd, n int) sys.Errno {
-	if n == max(1, k.lowat[fd]) && !k.s.restoring {
+	if n == max(1, k.lowat[fd]) && !k.s.restoring && !k.past() {
 		k.s.fail("the low-water mark of descriptor %d is set to %d, which it was", fd, n)
 	}
 	k.lowat[fd] = n
@@ -258,7 +269,7 @@ func (k *costKernel) EpollAdd(ep, fd int, events uint32, data uint64) sys.Errno 
 
 // EpollMod implements [sys.Kernel].
 func (k *costKernel) EpollMod(ep, fd int, events uint32, data uint64) sys.Errno {
-	if k.watched[costWatch{ep, fd}] == events {
+	if k.watched[costWatch{ep, fd}] == events && !k.past() {
 		k.s.fail("descriptor %d is watched for %#x, as it was", fd, events)
 	}
 	k.watched[costWatch{ep, fd}] = events
@@ -284,7 +295,7 @@ func (k *costKernel) SetOption(fd, level, name, value int) sys.Errno {
 func (k *costKernel) TCPCounts(fd int) (sys.TCPCounts, sys.Errno) {
 	_, number := k.Process.Number(fd)
 	f, x := k.s.flowNumber(number), k.sources[fd]
-	if f != nil && x != nil && !x.earlier && !k.s.restoring && f.plan.sniff == 0 && !f.said() && k.s.rates == 0 && !k.s.scarce && !f.mayReset() && !f.half[up].ended && !f.half[down].ended && len(f.half[up].urgent) == 0 {
+	if f != nil && x != nil && !k.past() && !x.earlier && !k.s.restoring && f.plan.sniff == 0 && !f.said() && k.s.rates == 0 && !k.s.scarce && !f.mayReset() && !f.half[up].ended && !f.half[down].ended && len(f.half[up].urgent) == 0 {
 		k.s.fail("the kernel is asked how much flow %d has moved, which is known", f.id)
 	}
 	return k.Process.TCPCounts(fd)
@@ -308,6 +319,13 @@ func (s *simulation) lookAtWatches(st *streams) {
 		if _, watched := s.kernel.watched[costWatch{ep, p.fd}]; watched != (st.pause.until == 0 && !st.handing) {
 			s.fail("a port of loop %d is watched: %v; it pauses until %v", st.loop.Index, watched, st.pause.until)
 		}
+	}
+}
+
+// Sleep implements [sys.Kernel]. What waits in a hand-over are handshakes, or a holder.
+func (k *costKernel) Sleep(d time.Duration) {
+	if k.Process.Sleep(d); k.s.linger && k.s.core != nil && k.s.core.handing {
+		k.s.goesOn()
 	}
 }
 

@@ -219,7 +219,7 @@ func (s *simulation) checkRecord(f *simFlow, r *Record) {
 // fault makes calls fail, of this process, and of the next one as well.
 func (s *simulation) fault(kind, every int) {
 	s.faults = s.seen.counted(simFaults(kind, every))
-	s.process.Fault = s.faults
+	s.failCalls(s.faults)
 	switch simFaultKind(kind) {
 	case simLaterFaults: // a listener that closes then does not see who comes next
 		s.drain.resets = true

@@ -66,6 +66,7 @@ type simulation struct {
 	wrong     error
 	scratch   *[simPeriod]byte
 	tasks     []*simTask // the relay's handshakes
+	lingerers []*simLingerer
 }
 
 // The networks of clients and of upstreams.
@@ -96,6 +97,7 @@ type simSettings struct {
 	real         int           // the keeper is the real one, and its times and bounds are drawn with this; 0: it is simHolder
 	busy         int           // peers do something between two calls of the relay, drawn with this; 0: they do not
 	secure       int           // flows have TLS, drawn with this; 0: they do not
+	linger       bool          // a process that has handed over goes on with the TLS of its flows
 	handshakes   int           // how many of a loop's may be under way; 0: the default
 	trace        func(c simkernel.Call, n int)
 }
@@ -124,15 +126,17 @@ type simFlow struct {
 	// What a peer got that only an end of the flow explains. It may get that in the turn that ends it, before the turn tells so.
 	unexplained string
 
-	plan     simPlan
-	builtin  Network // the upstream, if it is built in
-	words    simWords
-	pace     simPace
-	secure   simSecure
-	began    time.Duration
-	admitted bool
-	resumed  bool    // it may go on if it is queued
-	inQueue  FlowRef // it is queued
+	plan         simPlan
+	builtin      Network // the upstream, if it is built in
+	words        simWords
+	pace         simPace
+	secure       simSecure
+	lingerer     *simLingerer // the process that has its TLS, after a hand-over
+	lingererDied bool
+	began        time.Duration
+	admitted     bool
+	resumed      bool    // it may go on if it is queued
+	inQueue      FlowRef // it is queued
 
 	kept    bool // by the process that runs, or by the one before, as long as flows are restored
 	ref     ref
@@ -149,7 +153,7 @@ func (f *simFlow) mayReset() bool {
 // explains reports whether what was done to a flow explains the cause in its record.
 func (s *simulation) explains(f *simFlow, c Cause) bool {
 	quiet := s.world.Elapsed() - f.movedAt
-	if s.explainsTLS(f, c) {
+	if s.explainsTLS(f, c) || f.lingererDied && (c == CauseClientReset || c == CauseUpstreamReset) { // it had told of an end
 		return true
 	}
 	switch c {
@@ -284,7 +288,7 @@ func (s *simulation) begin() {
 }
 
 func (s *simulation) start() {
-	keep := &hold.Keep{Holder: s.keeper, Held: s.keeper.give(), After: -1}
+	keep := &hold.Keep{Holder: s.keeper, Held: s.keeper.give(), After: -1, Linger: s.linger}
 	s.countUnread(keep.Held)
 	if s.after > 0 {
 		keep.After = simAfter
@@ -313,7 +317,7 @@ func (s *simulation) start() {
 		s.fail("new engine: %v", err)
 		return
 	}
-	s.core = c
+	s.core, c.step = c, s.lingers
 	if s.process.Fault = nil; !s.early {
 		s.process.DieAfter(s.diesNext)
 	}
@@ -436,6 +440,7 @@ func (s *simulation) left() (flows []*simFlow) {
 // drop ends a process that does not run any more.
 func (s *simulation) drop() {
 	s.dropTasks()
+	handedOver := s.core != nil && s.core.lingering != nil && s.core.state == closed
 	if s.core != nil {
 		if h := s.core.holding; h.mu.TryLock() { // or it has died in there
 			if h.again != nil {
@@ -450,7 +455,7 @@ func (s *simulation) drop() {
 	for _, f := range s.flows {
 		f.inQueue = FlowRef{}
 	}
-	s.process.Exit()
+	s.exits(handedOver)
 	s.keeper.ended()
 }
 
@@ -747,5 +752,6 @@ func (s *simulation) turnLoop(i int) {
 	} else if note := s.core.streams.all[i].keep.turn.Note(); note.Generation != 0 {
 		s.fail("between two turns, the note of loop %d names slot %d", i, note.Slot)
 	}
+	s.turnLingerers()
 	s.look()
 }

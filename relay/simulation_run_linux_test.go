@@ -156,6 +156,13 @@ func drawScheduleOf(seed uint64, secure bool) simSchedule {
 	if r.IntN(5) == 0 {
 		x.words = 1 + r.IntN(1<<10)
 	}
+	if x.linger = x.secure > 0 && x.real == 0 && r.IntN(2) == 0; x.linger {
+		for i := range x.steps {
+			if x.steps[i].kind == simTurn {
+				x.steps[i].kind = [...]simKind{simUpgrade, simUpgrade, simStandbyDies, simTurn}[min(r.IntN(40), 3)]
+			}
+		}
+	}
 	return x
 }
 
@@ -227,7 +234,8 @@ func (s *simulation) does(x simStep) bool {
 	case simFault:
 		s.fault(x.a, x.b)
 	case simHeal:
-		s.process.Fault, s.faults = nil, nil
+		s.failCalls(nil)
+		s.faults = nil
 	case simHolderFails:
 		s.keeper.fails = 1 + x.a%3
 	case simSettle:
@@ -250,7 +258,7 @@ func (s *simulation) does(x simStep) bool {
 	case simKeeperActs:
 		return s.keeper.real != nil && s.keeper.real.acts(x.a)
 	case simStandbyDies:
-		return s.keeper.real != nil && s.keeper.real.standbyDies(x.a)
+		return s.someLingererDies(x.a) || s.keeper.real != nil && s.keeper.real.standbyDies(x.a)
 	case simTrim:
 		s.trims(s.call)
 	case simShed:
@@ -406,9 +414,10 @@ func (x *simSchedule) run() (at int, s *simulation) {
 			return i, s
 		}
 	}
-	s.peersDo, s.process.Before = nil, nil
+	s.calm()
 	if x.close {
-		s.process.Fault, s.faults = nil, nil
+		s.failCalls(nil)
+		s.faults = nil
 		s.closeEngine()
 		return len(x.steps), s
 	}
@@ -478,7 +487,7 @@ func numberOption[T ~int | ~int64 | ~uint8](name string, v *T) simOption {
 
 func (x *simSettings) options() []simOption {
 	return []simOption{flagOption("slowConnects", &x.slowConnects), numberOption("backlog", &x.backlog), numberOption("files", &x.files), numberOption("pipes", &x.pipes), numberOption("builtins", &x.builtins), numberOption("words", &x.words), numberOption("updates", &x.updates), numberOption("loops", &x.loops), flagOption("changes", &x.changes), flagOption("limits", &x.limits), flagOption("early", &x.early),
-		flagOption("close", &x.close), numberOption("busy", &x.busy), numberOption("rates", &x.rates), numberOption("secure", &x.secure), numberOption("handshakes", &x.handshakes), numberOption("keeper", &x.real)}
+		flagOption("close", &x.close), numberOption("busy", &x.busy), numberOption("rates", &x.rates), numberOption("secure", &x.secure), numberOption("handshakes", &x.handshakes), flagOption("linger", &x.linger), numberOption("keeper", &x.real)}
 }
 
 // report tells of a schedule that has failed.
@@ -609,10 +618,12 @@ func TestSimulateAgain(t *testing.T) {
 
 // schedulesThatFound are those of seeds that found something, with the fewest steps, and what that was.
 var schedulesThatFound = map[string]string{
-	"slow true, after 1, idle 4s, updates 469, loops 2, changes 1, early 1, busy 178, secure 818, handshakes 1: {connect 244 851} {connect 28 542} {bulk 838 645} {turn 194 642} {turn 595 758} {turn 82 429} {bulk 198 595} {reset 1016 352} {turn 261 121}":                     "a client reset its connection as its handshake ended, the send of the last message took the error, and the upstream was told of an end",
-	"slow true, after 2, idle 4s, backlog 1, loops 2, busy 962, secure 765: {connect 663 465} {connect 984 917} {connect 123 381} {bulk 986 924} {turn 652 506} {bulk 536 426} {turn 485 465} {connect 115 1000} {bulk 922 809} {reset 785 113}":                                  "an upstream with TLS sent something and reset its connection before the relay's handshake was over, and the oracle missed that at the next upstream",
-	"slow false, after 0, idle 0s, slowConnects 1, words 593, updates 72, loops 3, limits 1, secure 498, handshakes 1, keeper 10065: {connect 115 908}":                                                                                                                           "what stands in front of the bytes of a client with TLS counted as its own, if the upstream has no TLS",
-	"slow false, after 1, idle 4s, files 26, loops 3, early 1, busy 172, keeper 5192: {connect 440 774} {connect 138 585} {connect 553 290} {connect 886 684} {connect 482 623} {connect 139 473} {turn 205 497} {turn 101 637} {connect 63 770} {turn 810 1020} {drain 391 720}": "a client without a descriptor waited at a listener for as long as one that closes accepts, and was reset in that moment, which the oracle noticed a look later",
+	"slow true, after 1, idle 0s, slowConnects 1, limits 1, secure 527, handshakes 1, linger 1: {connect 580 996} {connect 922 449} {connect 872 527} {connect 652 786} {connect 809 792} {bulk 703 1013} {upgrade 586 60} {cut 473 466} {die 739 355} {cut 344 744} {turn 685 1016}": "a client whose TLS another process has was cut, and the process died that ended its flow: the next one told the upstream's TLS of a good end",
+	"slow true, after 0, idle 0s, slowConnects 1, backlog 2, updates 1014, loops 2, early 1, rates 29, secure 921, linger 1: {drain 567 991} {upgrade 766 218}":                                                                                                                       "a process that lingered kept the sockets of listeners that were closing",
+	"slow true, after 1, idle 4s, updates 469, loops 2, changes 1, early 1, busy 178, secure 818, handshakes 1: {connect 244 851} {connect 28 542} {bulk 838 645} {turn 194 642} {turn 595 758} {turn 82 429} {bulk 198 595} {reset 1016 352} {turn 261 121}":                         "a client reset its connection as its handshake ended, the send of the last message took the error, and the upstream was told of an end",
+	"slow true, after 2, idle 4s, backlog 1, loops 2, busy 962, secure 765: {connect 663 465} {connect 984 917} {connect 123 381} {bulk 986 924} {turn 652 506} {bulk 536 426} {turn 485 465} {connect 115 1000} {bulk 922 809} {reset 785 113}":                                      "an upstream with TLS sent something and reset its connection before the relay's handshake was over, and the oracle missed that at the next upstream",
+	"slow false, after 0, idle 0s, slowConnects 1, words 593, updates 72, loops 3, limits 1, secure 498, handshakes 1, keeper 10065: {connect 115 908}":                                                                                                                               "what stands in front of the bytes of a client with TLS counted as its own, if the upstream has no TLS",
+	"slow false, after 1, idle 4s, files 26, loops 3, early 1, busy 172, keeper 5192: {connect 440 774} {connect 138 585} {connect 553 290} {connect 886 684} {connect 482 623} {connect 139 473} {turn 205 497} {turn 101 637} {connect 63 770} {turn 810 1020} {drain 391 720}":     "a client without a descriptor waited at a listener for as long as one that closes accepts, and was reset in that moment, which the oracle noticed a look later",
 	"slow false, after 0, idle 0s, builtins 946, keeper 12424: {connect 475 783} {connect 1008 705} {connect 733 571} {connect 615 285} {connect 701 9} {connect 850 30} {turn 419 636} {send 953 951} {turn 974 508} {turn 323 668} {turn 1010 629} {turn 734 386} {turn 702 978} {fault 275 448} {turn 564 904} {turn 884 64} {turn 593 514} {deliver 746 549} {keeper 907 806} {turn 87 67} {steer 431 210} {kill 537 529} {kill 153 849} {die 792 693} {connect 35 292} {connect 217 368} {turn 34 520} {fault 758 992} {end 1002 918} {turn 956 343} {answer 431 432} {resume 138 398} {turn 464 715} {turn 748 875} {bulk 317 580} {upgrade 761 902}": "the keeper, which was full, refused a pipe that a flow used, after it had been said to be held, and the oracle only knew of sockets",
 	"slow true, after 0, idle 4s, slowConnects 1, keeper 12470: {connect 198 517} {connect 71 891} {sleep 184 839} {turn 571 550} {turn 215 953} {turn 280 130} {turn 164 756} {turn 740 844} {send 320 853} {read 169 722} {read 324 111} {read 964 360} {deliver 167 560} {send 500 90} {fault 822 370} {send 452 327} {read 813 679} {reset 784 814} {dieTwice 737 362} {turn 579 927} {turn 568 567} {resume 107 973} {fault 702 538} {damage 124 502}":                                                                                                                                                                                                 "the next process had a new ledger in place of one that could not be read, and died",
 	"slow false, after 0, idle 0s, slowConnects 1, updates 251, loops 2, limits 1, close 1, busy 361, keeper 149: {connect 900 354} {connect 54 153} {turn 348 971} {turn 204 905} {turn 688 84} {damage 759 205} {kill 975 40}":                                                                                                                                                                                                                                                                                                                                                                                                                            "a process died when it had restored the others, and told its keeper that a ledger is not wanted any more, but not yet that of its flow",

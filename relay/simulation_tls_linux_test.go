@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"math/big"
+	"slices"
 	"sync"
 	"time"
 )
@@ -47,8 +48,12 @@ func newTask(do func(pause func())) *simTask {
 
 // fails reports whether a flow with TLS has failed, and waits for a peer that may wait for what could not be sent: it does so for failedDrain.
 func (s *simulation) fails() (some bool) {
-	for _, st := range s.core.streams.all {
-		st.slab.Each(func(f *streamFlow) { some = some || f.tls != nil && f.cause != CauseNone })
+	all := s.core.streams.all
+	for _, l := range s.lingerers {
+		all = append(slices.Clip(all), l.core.streams.all...)
+	}
+	for _, st := range all {
+		st.slab.Each(func(f *streamFlow) { some = some || (f.tls != nil || f.hasInner()) && f.cause != CauseNone })
 	}
 	return some
 }

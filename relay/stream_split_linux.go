@@ -3,7 +3,6 @@ package relay
 import (
 	"github.com/penstock/penstock/internal/loop"
 	"github.com/penstock/penstock/internal/pump"
-	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -50,7 +49,7 @@ func (s *streams) split(f *streamFlow) (legs []*leg, ok bool) {
 		if !t.has(side) {
 			continue
 		}
-		ours, theirs, e := sys.StreamPair()
+		ours, theirs, e := s.env.Kernel.StreamPair()
 		if e != 0 {
 			for _, x := range legs {
 				s.env.Kernel.Close(x.fd[1-x.side])

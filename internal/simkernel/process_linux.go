@@ -193,6 +193,24 @@ func (p *Process) Socket(family sys.Family, mptcp bool) (int, sys.Errno) {
 	return fd, e
 }
 
+// StreamPair implements [sys.Kernel].
+func (p *Process) StreamPair() (a, b int, errno sys.Errno) {
+	if _, e := p.begin("socketpair", 0); e != 0 {
+		return -1, -1, e
+	}
+	x, y := newUnix(p.w), newUnix(p.w)
+	x.state, x.peer, y.state, y.peer = unixEstablished, y, unixEstablished, x
+	if a, errno = p.install(newFile(x)); errno != 0 {
+		return -1, -1, errno
+	}
+	if b, errno = p.install(newFile(y)); errno != 0 {
+		p.Close(a)
+		return -1, -1, errno
+	}
+	p.point("socketpair")
+	return a, b, 0
+}
+
 // Connect implements [sys.Kernel].
 func (p *Process) Connect(fd int, sa *sys.Sockaddr) sys.Errno {
 	if _, e := p.begin("connect", 0); e != 0 {

@@ -2,6 +2,7 @@ package simkernel
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -263,6 +264,22 @@ var unixScripts = map[string]func(t *testing.T, r *kernelRun, a, b int) string{
 		fd := r.socket(t)
 		var sa sys.Sockaddr
 		return fmt.Sprint(r.rest(fd), r.k.ShutdownWrite(fd), r.k.PeerAddr(fd, &sa), r.rest(r.listener), r.k.Connect(a, &r.at))
+	},
+	"a pair, one of which gets a name": func(t *testing.T, r *kernelRun, a, b int) string {
+		x, y, e := r.k.StreamPair()
+		r.must(t, "pair", e)
+		var sa, name sys.Sockaddr
+		text := fmt.Sprint(r.k.PeerAddr(x, &sa), sa.UnixPath(), r.rest(x))
+		r.must(t, "name", name.SetUnix(fmt.Sprintf("@simkernel-%d-%d", os.Getpid(), paths.Add(1))))
+		named := func() string { e := r.k.PeerAddr(x, &sa); return fmt.Sprint(e, sa.UnixPath() == name.UnixPath()) }
+		text += fmt.Sprint(r.k.Bind(y, &name), named(), r.k.Bind(y, &name), r.k.Bind(x, &name), ", listens ", r.k.Bind(a, &r.at))
+		r.send(t, y, 3)
+		r.k.ShutdownWrite(y)
+		text += fmt.Sprint(named(), r.rest(x))
+		r.k.Close(y)
+		text += fmt.Sprint(named(), r.rest(x))
+		r.k.Close(x)
+		return text
 	},
 	"bytes that nobody reads": func(t *testing.T, r *kernelRun, a, b int) string {
 		r.send(t, a, 10)

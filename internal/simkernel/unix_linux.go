@@ -92,6 +92,9 @@ func (s *unixSocket) poll() (mask uint32) {
 
 func (s *unixSocket) bind(sa *sys.Sockaddr) sys.Errno {
 	path := sa.UnixPath()
+	if s.path != "" {
+		return sys.EINVAL
+	}
 	if s.w.paths[path] != nil {
 		return sys.EADDRINUSE
 	}

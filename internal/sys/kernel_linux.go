@@ -47,6 +47,8 @@ type Kernel interface {
 	// Socket creates a non-blocking stream socket; with mptcp it uses multipath TCP if the kernel
 	// has it, and TCP otherwise. socket(2), IPPROTO_MPTCP.
 	Socket(family Family, mptcp bool) (int, Errno)
+	// StreamPair returns two connected Unix sockets of type SOCK_STREAM, non-blocking and close-on-exec. socketpair(2).
+	StreamPair() (a, b int, errno Errno)
 	// Connect starts to connect; EINPROGRESS is the usual answer. connect(2).
 	Connect(fd int, sa *Sockaddr) Errno
 	// Accept accepts one connection; the new socket is non-blocking. accept4(2).
@@ -260,6 +262,9 @@ func (Linux) PeerAddr(fd int, sa *Sockaddr) Errno { return PeerAddr(fd, sa) }
 
 // Now implements [Kernel].
 func (Linux) Now() time.Time { return time.Now() }
+
+// StreamPair implements [Kernel].
+func (Linux) StreamPair() (a, b int, errno Errno) { return StreamPair() }
 
 // Sleep implements [Kernel].
 func (Linux) Sleep(d time.Duration) { time.Sleep(d) }

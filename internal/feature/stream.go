@@ -25,6 +25,10 @@ var (
 
 	// PipeSize is F_SETPIPE_SZ (fcntl(2)).
 	PipeSize = newProbe("F_SETPIPE_SZ", Version{2, 6, 35}, sys.ProbePipeSize)
+
+	// KernelTLS is TLS 1.3 in the kernel, with the three ciphers that connections have (commits 130b392c6cd6 and 74ea610602fe). It is a module that kernels
+	// may be built without, so that no release has it for sure.
+	KernelTLS = newProbe("kTLS", Version{5, 11}, sys.ProbeKernelTLS)
 )
 
 // Stream lists the probes in this file, for tests and for reports.

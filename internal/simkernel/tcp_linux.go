@@ -39,6 +39,7 @@ type tcpSocket struct {
 	resetComes          bool // the other end has sent a reset that is in flight
 	queued              bool // in World.inFlight
 
+	tls       *socketTLS // nil: it has no kTLS
 	choose    func(n int) int
 	listening bool
 	backlog   int
@@ -65,7 +66,13 @@ func (s *tcpSocket) deliverable() bool {
 func (s *tcpSocket) window() int { return s.receiveBuffer - s.in.len() }
 
 // enough is tcp_epollin_ready: a full buffer is worth a wake-up, whatever SO_RCVLOWAT is.
-func (s *tcpSocket) enough() bool { return s.in.len() >= s.lowat || s.window() <= 0 }
+func (s *tcpSocket) enough() bool {
+	if s.tls != nil {
+		s.pull()
+		return s.tls.opened || s.tls.bad
+	}
+	return s.in.len() >= s.lowat || s.window() <= 0
+}
 
 // refusesData reports whether data that arrives ends the connection, because nobody will read it.
 func (s *tcpSocket) refusesData() bool {
@@ -223,6 +230,10 @@ func (s *tcpSocket) recv(n int, put func([]byte)) (int, sys.Errno) {
 	if s.listening {
 		return 0, syscall.ENOTCONN
 	}
+	if s.tls != nil {
+		done, _, e := s.recvTLS(n, put, false, false)
+		return done, e
+	}
 	had := s.in.len()
 	done := s.take(n, put)
 	if s.in.len() < had {
@@ -292,6 +303,16 @@ func (s *tcpSocket) write(n int, put func(n int)) (done int, e sys.Errno) {
 
 // put adds to what is in flight. sent must follow.
 func (s *tcpSocket) put(p []byte) {
+	if t := s.tls; t != nil {
+		for n := 0; len(p) > n; {
+			var record []byte
+			record, n = t.Seal(t.sends, p)
+			s.out.put(record)
+			s.accepted += uint64(len(record))
+			p, n = p[n:], 0
+		}
+		return
+	}
 	s.out.put(p)
 	s.accepted += uint64(len(p))
 }
@@ -354,7 +375,7 @@ func (s *tcpSocket) disconnect() sys.Errno {
 	s.outEnd, s.endGiven = false, false
 	s.shutRead, s.shutWrite = false, false
 	s.read, s.accepted, s.to = 0, 0, netip.AddrPort{}
-	s.urgentEnd, s.urgency = 0, notUrgent
+	s.urgentEnd, s.urgency, s.tls = 0, notUrgent, nil
 	s.wake(wakeAll)
 	return 0
 }
@@ -383,7 +404,7 @@ func (s *tcpSocket) close() {
 	case s.state == sys.TCPClose:
 	case s.state == sys.TCPSynSent:
 		s.done()
-	case s.in.len() > 0, s.closeResets:
+	case s.in.len() > 0, s.closeResets, s.tls != nil && (s.tls.opened || len(s.tls.raw) > 0):
 		s.in.clear()
 		s.sendReset()
 	default:

@@ -107,6 +107,9 @@ func (s *tcpSocket) spliceRecv(n int, put func([]byte)) (int, sys.Errno) {
 	if s.listening {
 		return 0, syscall.ENOTCONN
 	}
+	if s.tls != nil {
+		return s.spliceTLS(n, put)
+	}
 	if n = s.beforeMark(min(n, s.in.len())); n == 0 {
 		return s.nothing()
 	}

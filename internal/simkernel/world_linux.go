@@ -16,6 +16,8 @@ const TimedOut = syscall.ETIMEDOUT
 type World struct {
 	// Slow keeps what sockets have sent, and resets, in flight until [World.Deliver]. Otherwise all arrives at once.
 	Slow bool
+	// KernelTLS says that sockets can have kTLS.
+	KernelTLS bool
 	// SlowConnects keeps TCP sockets that connect waiting until [World.Answer]. Otherwise only those wait whose listener's queue is full.
 	SlowConnects bool
 	// SendBuffer and ReceiveBuffer are the sizes of the buffers of new sockets, in bytes. PipeFragment is how many bytes a slot of a

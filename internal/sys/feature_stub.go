@@ -16,3 +16,4 @@ func ProbeEpollExclusive() error { return errors.ErrUnsupported }
 func ProbeEpollPwait2() error    { return errors.ErrUnsupported }
 func ProbeRcvLowat() error       { return errors.ErrUnsupported }
 func ProbePipeSize() error       { return errors.ErrUnsupported }
+func ProbeKernelTLS() error      { return errors.ErrUnsupported }

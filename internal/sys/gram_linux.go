@@ -172,6 +172,7 @@ const (
 	EPROTO       = syscall.EPROTO
 	ENOTCONN     = syscall.ENOTCONN
 	EBADF        = syscall.EBADF
+	EBADMSG      = syscall.EBADMSG
 	ENOENT       = syscall.ENOENT
 	ENOEXEC      = syscall.ENOEXEC
 	EACCES       = syscall.EACCES

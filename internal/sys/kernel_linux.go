@@ -72,6 +72,16 @@ type Kernel interface {
 	// Close closes fd. close(2).
 	Close(fd int) Errno
 
+	// GiveTLS makes the kernel encrypt what is sent on a TCP socket, and decrypt what is received: only what is in the records of TLS 1.3
+	// is sent and received from then on. After an error nothing has changed, unless begun says that the connection can only be ended.
+	// Documentation/networking/tls.rst, Linux 5.1.
+	GiveTLS(fd int, out, in *TLSKeys) (begun bool, errno Errno)
+	// RecvRecord receives the rest of a record of such a socket, or some of it, and its type. Recv and RecvOne return EIO where the
+	// next one has another type than RecordData, and Splice EINVAL. With peek it is received again by the next call.
+	RecvRecord(fd int, p []byte, peek bool) (n int, kind uint8, errno Errno)
+	// SendRecord sends a record of a type of its own.
+	SendRecord(fd int, kind uint8, p []byte) Errno
+
 	// Datagram creates a non-blocking datagram socket. socket(2).
 	Datagram(family Family) (int, Errno)
 	// RecvBatch receives into n messages of v, beginning at index from, and returns how many were
@@ -198,6 +208,16 @@ type SharedMemory interface {
 	PunchHole(fd int, offset, n int64) Errno
 	// Close closes fd. close(2).
 	Close(fd int) Errno
+
+	// GiveTLS makes the kernel encrypt what is sent on a TCP socket, and decrypt what is received: only what is in the records of TLS 1.3
+	// is sent and received from then on. After an error nothing has changed, unless begun says that the connection can only be ended.
+	// Documentation/networking/tls.rst, Linux 5.1.
+	GiveTLS(fd int, out, in *TLSKeys) (begun bool, errno Errno)
+	// RecvRecord receives the rest of a record of such a socket, or some of it, and its type. Recv and RecvOne return EIO where the
+	// next one has another type than RecordData, and Splice EINVAL. With peek it is received again by the next call.
+	RecvRecord(fd int, p []byte, peek bool) (n int, kind uint8, errno Errno)
+	// SendRecord sends a record of a type of its own.
+	SendRecord(fd int, kind uint8, p []byte) Errno
 }
 
 // Linux is the real [Kernel].

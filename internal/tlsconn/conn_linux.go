@@ -76,8 +76,10 @@ type Conn struct {
 	// Err is the error behind Invalid, Truncated, or a failed handshake.
 	Err error
 
-	tls     *tls.Conn
-	env     *Env // while a call of the loop lasts
+	tls     *tls.Conn   // nil: the kernel has the connection
+	kernel  *kernelConn // nil: it has not
+	give    *giving     // nil: it never will
+	env     *Env        // while a call of the loop lasts
 	fd      int
 	tcp     bool
 	odd     bool
@@ -112,6 +114,10 @@ type Conn struct {
 // Server returns the server's end. The configuration must not change.
 func Server(cfg *tls.Config) *Conn {
 	c := new(Conn)
+	if _, marked := cfg.KeyLogWriter.(Marked); marked {
+		c.give = &giving{}
+		cfg = c.give.server(cfg)
+	}
 	c.tls = tls.Server((*wire)(c), cfg)
 	return c
 }
@@ -119,12 +125,21 @@ func Server(cfg *tls.Config) *Conn {
 // Client returns the client's end. The configuration must not change.
 func Client(cfg *tls.Config) *Conn {
 	c := new(Conn)
+	if _, marked := cfg.KeyLogWriter.(Marked); marked {
+		c.give = &giving{client: true}
+		cfg = c.give.forClient(cfg)
+	}
 	c.tls = tls.Client((*wire)(c), cfg)
 	return c
 }
 
 // State describes the connection once the handshake is over.
-func (c *Conn) State() tls.ConnectionState { return c.tls.ConnectionState() }
+func (c *Conn) State() tls.ConnectionState {
+	if c.kernel != nil {
+		return c.kernel.about
+	}
+	return c.tls.ConnectionState()
+}
 
 // Recv reads what the peer has sent into p, until p is full or there is no more. A peer that has said
 // that it sends no more has ended: (0, 0). tcp says that a short read means that the socket is empty, unless it is
@@ -138,17 +153,26 @@ func (c *Conn) Recv(env *Env, fd int, tcp, odd bool, p []byte) (n int, e sys.Err
 	if c.closed {
 		return 0, 0
 	}
+	if c.kernel != nil {
+		return c.recvKernel(env, fd, nil, p)
+	}
 	env.scratch()
 	c.env, c.fd, c.tcp, c.odd, c.more = env, fd, tcp, odd, false
 	for n < len(p) {
 		c.want = len(p) - n
 		m, err := c.tls.Read(p[n:])
+		if g := c.give; g != nil {
+			g.took(m, len(p)-n)
+		}
 		n += m
 		if m > 0 && c.idle > 0 {
 			c.work += 1 - idleWork
 			c.idle, c.quiet = 0, 0
 		}
 		if err == nil {
+			if c.give != nil && c.give.careful {
+				break // where nothing is left in here
+			}
 			continue
 		}
 		if err != error(again) {
@@ -198,6 +222,9 @@ func (c *Conn) ends(err error) {
 // Send encrypts p, or its first bytes, and sends that. It returns the number of bytes of p whose records
 // the socket has taken; EAGAIN may mean that p is encrypted, but not sent completely.
 func (c *Conn) Send(env *Env, fd int, p []byte) (int, sys.Errno) {
+	if c.kernel != nil {
+		return c.sendKernel(env, fd, nil, p)
+	}
 	c.env, c.fd = env, fd
 	defer func() {
 		c.saveOut()
@@ -237,6 +264,9 @@ func (c *Conn) fail(err error) {
 // Finish tells the peer that nothing more comes. EAGAIN says that it must be called again when the socket
 // is writable.
 func (c *Conn) Finish(env *Env, fd int) sys.Errno {
+	if c.kernel != nil {
+		return c.finishKernel(env, fd)
+	}
 	c.env, c.fd = env, fd
 	defer func() {
 		c.saveOut()
@@ -298,6 +328,7 @@ func (c *Conn) Memory() int {
 // Free gives back the buffers. The connection is not used any more.
 func (c *Conn) Free(env *Env) {
 	c.in, c.out, c.most = nil, nil, 0
+	c.keep()
 	c.put(env, &c.inBuf)
 	c.put(env, &c.outBuf)
 }
@@ -374,6 +405,10 @@ func (w *wire) Read(p []byte) (int, error) {
 		w.more = true
 		return 0, again
 	}
+	g := w.give
+	if g != nil && w.record.head == 0 && !w.handshaking {
+		g.reading()
+	}
 	if len(w.in) == 0 {
 		if err := w.fill(); err != nil {
 			return 0, err
@@ -386,6 +421,9 @@ func (w *wire) Read(p []byte) (int, error) {
 	if w.record.head == 0 {
 		w.work += idleWork
 		w.idle++
+		if g != nil && !w.handshaking {
+			g.ends(w.record.kind)
+		}
 	}
 	return n, nil
 }
@@ -393,14 +431,26 @@ func (w *wire) Read(p []byte) (int, error) {
 // record is how far the reading of a record has come. crypto/tls gets no byte of the next one with its end:
 // it would keep that in front of the next one, and need a buffer of twice the size, which it never returns.
 type record struct {
-	head int // bytes of the header that were read, of 5; RFC 8446, 5.1
-	body int // bytes of the body that were not
+	head int  // bytes of the header that were read, of 5; RFC 8446, 5.1
+	body int  // bytes of the body that were not
+	kind byte // its type
+}
+
+// left returns how many bytes it has left, as far as is known.
+func (r *record) left() int {
+	if r.head < 5 {
+		return 5 - r.head
+	}
+	return r.body
 }
 
 // rest returns how many bytes of b, which follow what it was called with before, belong to the present record.
 func (r *record) rest(b []byte) int {
 	n := 0
 	for ; r.head < 5 && n < len(b); n++ {
+		if r.head == 0 {
+			r.kind = b[n]
+		}
 		if r.head++; r.head > 3 {
 			r.body = r.body<<8 | int(b[n])
 		}
@@ -426,6 +476,9 @@ func (w *wire) fill() error {
 		return again
 	}
 	into := w.env.in[:min(len(w.env.in), w.want+w.want/16+headroom)]
+	if w.give != nil && w.give.careful {
+		into = into[:min(len(into), w.record.left())]
+	}
 	for {
 		n, e := w.env.Kernel.Recv(w.fd, into)
 		switch {
@@ -466,6 +519,9 @@ func (w *wire) Write(p []byte) (int, error) {
 		w.out = w.env.out[:0]
 	}
 	w.out = append(w.out, p...)
+	if w.give != nil && !w.handshaking {
+		w.give.wrote(p)
+	}
 	return len(p), nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/simkernel"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/pool"
@@ -43,9 +44,10 @@ var pattern = sync.OnceValue(func() []byte {
 // wires is a kernel of two connected sockets, 0 and 1.
 type wires struct {
 	sys.Kernel
-	draw  func() byte // decides about a call; nil: it does all that it is asked for
-	inbox [2]inbox    // what the socket receives
-	short bool        // a receive may be short of what there is
+	draw  func() byte           // decides about a call; nil: it does all that it is asked for
+	inbox [2]inbox              // what the socket receives
+	short bool                  // a receive may be short of what there is
+	tls   [2]*simkernel.Records // of the sockets that have kTLS
 }
 
 type inbox struct {
@@ -65,6 +67,10 @@ func (w *wires) luck() byte {
 
 func (w *wires) Recv(fd int, p []byte) (int, sys.Errno) {
 	y := &w.inbox[fd]
+	if w.tls[fd] != nil {
+		n, _, e := w.record(fd, p, false, false)
+		return n, e
+	}
 	n := min(len(p), len(y.bytes))
 	switch d := w.luck(); {
 	case d < 20:
@@ -92,11 +98,71 @@ func (w *wires) Send(fd int, p []byte) (int, sys.Errno) {
 	case d < 150:
 		n = min(n, 1+int(d)*int(d))
 	}
+	if r := w.tls[fd]; r != nil {
+		p, n = r.Seal(sys.RecordData, p[:n])
+		w.put(fd, p)
+		return n, 0
+	}
+	w.put(fd, p[:n])
+	return n, 0
+}
+
+// put has the peer of a socket receive something.
+func (w *wires) put(fd int, p []byte) {
+	y := &w.inbox[1-fd]
 	if !y.cut {
-		y.bytes = append(y.bytes, p[:n]...)
+		y.bytes = append(y.bytes, p...)
 	}
 	y.event = true
-	return n, 0
+}
+
+func (w *wires) GiveTLS(fd int, out, in *sys.TLSKeys) (bool, sys.Errno) {
+	if w.luck() < 20 {
+		return false, sys.ENOENT
+	}
+	w.tls[fd] = simkernel.NewRecords(out, in)
+	return w.tls[fd] != nil, map[bool]sys.Errno{true: sys.EOPNOTSUPP}[w.tls[fd] == nil]
+}
+
+// record reads from a socket with kTLS.
+func (w *wires) record(fd int, p []byte, any, peek bool) (int, uint8, sys.Errno) {
+	y, r := &w.inbox[fd], w.tls[fd]
+	d := w.luck()
+	if d < 20 {
+		return 0, 0, sys.EINTR
+	}
+	y.bytes = y.bytes[r.Open(y.bytes):]
+	if w.short && d < 120 {
+		p = p[:min(len(p), 1+int(d)*int(d)/4)]
+	}
+	n, kind, e := r.Read(p, any, peek)
+	if e == sys.EAGAIN && y.ended {
+		return 0, 0, 0
+	}
+	return n, kind, e
+}
+
+func (w *wires) RecvRecord(fd int, p []byte, peek bool) (int, uint8, sys.Errno) {
+	return w.record(fd, p, true, peek)
+}
+
+func (w *wires) SendRecord(fd int, kind uint8, p []byte) sys.Errno {
+	switch d := w.luck(); {
+	case d < 20:
+		return sys.EINTR
+	case d < 60:
+		return sys.EAGAIN
+	}
+	p, _ = w.tls[fd].Seal(kind, p)
+	w.put(fd, p)
+	return 0
+}
+
+func (w *wires) Poll(fd int, events int16) int16 {
+	if w.draw != nil && len(w.inbox[1-fd].bytes) >= w.inbox[1-fd].room {
+		events &^= sys.PollOut
+	}
+	return events
 }
 
 // end is a connection with what its owner knows.
@@ -136,6 +202,10 @@ func runConn(t *testing.T, data []byte) {
 	server := &tls.Config{Certificates: []tls.Certificate{certificate()}, MinVersion: version, DynamicRecordSizingDisabled: kind&4 != 0}
 	client := &tls.Config{InsecureSkipVerify: true, MaxVersion: version, CurvePreferences: []tls.CurveID{tls.X25519}, DynamicRecordSizingDisabled: kind&4 != 0}
 	p := &pairOfConns{t: t, w: w, env: &Env{Kernel: w, Buffers: new(pool.Buffers)}}
+	if data[0]&1 != 0 {
+		server.KeyLogWriter, client.KeyLogWriter = Marked{}, Marked{}
+		client.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+	}
 	p.end = [2]*end{{Conn: Server(server), fd: 0}, {Conn: Client(client), fd: 1}}
 	p.handshake(kind&8 != 0)
 	for len(data) >= 2 {
@@ -224,6 +294,11 @@ func (p *pairOfConns) step(op byte, arg int) {
 		p.send(e, 1+size)
 	case 4:
 		p.event(e)
+		if arg >= 128 && e.failed == 0 {
+			if _, now := e.Givable(); now && e.next == 0 {
+				e.Give(p.w, e.fd)
+			}
+		}
 	case 5:
 		e.Flush(p.env, e.fd)
 	case 6:
@@ -278,7 +353,7 @@ func (p *pairOfConns) send(e *end, size int) {
 }
 
 func (p *pairOfConns) finish(e *end) {
-	if e.finished || e.failed != 0 || e.Offered() {
+	if e.finished || e.failed != 0 || e.Offered() || e.InKernel() && e.next > 0 {
 		return
 	}
 	e.begun = true

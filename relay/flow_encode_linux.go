@@ -23,6 +23,7 @@ const (
 	encodingVersionPrefaced = 2
 	encodingVersionNamed    = 3 // what a proxy has said of a flow, likewise
 	encodingVersionInner    = 4 // which sockets are inner ones, likewise
+	encodingVersionTLS      = 5 // which sockets have TLS in the kernel, likewise
 )
 
 // errEncodedTooMuch is for those who look for the reason why a flow is not kept.
@@ -41,8 +42,11 @@ const (
 	encodedName
 	encodedNameEach
 	encodedNameClient
-	encodedInner
+	encodedInner // or TLS in the kernel
 )
+
+// encodedOne are the bits of Flow.one that are encoded.
+const encodedOne = oneInner | oneInner<<1 | oneKernelTLS | oneKernelTLS<<1
 
 // writeRecord writes what both kinds of flows have in common. name and encode are those of a pair
 // given to Relay.
@@ -93,9 +97,12 @@ func (t *tenant) writeBytes(f *Flow, r ledger.Record, encode func(*hold.Encoder)
 		set(encodedNameEach, name.each)
 		set(encodedNameClient, name.client.IsValid())
 	}
-	inner := f.one & (oneInner | oneInner<<1)
+	inner := f.one & encodedOne
 	if inner != 0 {
 		version = encodingVersionInner
+		if inner&(oneKernelTLS|oneKernelTLS<<1) != 0 {
+			version = encodingVersionTLS
+		}
 		set(encodedInner, true)
 	}
 	e.Uint(version)
@@ -284,7 +291,7 @@ type remembered struct {
 	rate    int64        // see flowOwner
 	preface preface
 	inner   uint8         // the bits of Flow.one
-	tls     [2]*stats.TLS // of inner sides
+	tls     [2]*stats.TLS // of inner sides, and of those with TLS in the kernel
 	flowName
 }
 
@@ -302,7 +309,7 @@ func (t *tenant) readRecord(f *Flow, r ledger.Record) (m remembered, err error) 
 	m.decoder = *hold.NewDecoder(b)
 	d := &m.decoder
 	d.Share(k)
-	if version := d.Uint(); version < encodingVersion || version > encodingVersionInner {
+	if version := d.Uint(); version < encodingVersion || version > encodingVersionTLS {
 		return m, hold.ErrEncoding
 	}
 	flags := d.Uint()
@@ -346,7 +353,7 @@ func (t *tenant) readRecord(f *Flow, r ledger.Record) (m remembered, err error) 
 		m.reply = preface{b: bytes.Clone(d.Bytes()), each: true}
 	}
 	if flags&encodedInner != 0 {
-		m.inner = uint8(d.Uint()) & (oneInner | oneInner<<1)
+		m.inner = uint8(d.Uint()) & encodedOne
 		m.tls = [2]*stats.TLS{readTLS(d), readTLS(d)}
 	}
 	return m, d.Err()

@@ -25,9 +25,10 @@ const attemptsAtOnce = 8
 
 // The bits of Flow.one, of streams, shifted by a side.
 const (
-	oneRecv  = 1 << 0 // see streamFlow.recvOne
-	oneSend  = 1 << 2 // see streamFlow.sendOne
-	oneInner = 1 << 4 // see streamFlow.inner
+	oneRecv      = 1 << 0 // see streamFlow.recvOne
+	oneSend      = 1 << 2 // see streamFlow.sendOne
+	oneInner     = 1 << 4 // see streamFlow.inner
+	oneKernelTLS = 1 << 6 // see flowTLS.kernel
 )
 
 // Flow is one client and its upstream. A hook may use the Flow that it is given until

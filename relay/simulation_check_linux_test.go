@@ -98,7 +98,13 @@ func (s *simulation) lookAt(st *streams) (leased int64) {
 		}
 		want, mask := f.flags(), uint32((recordRecvOne|recordSendOne|recordFinSent)*3|recordTCP*3|recordFailed*3)
 		for h := range f.half {
-			if f.wait[h] == pump.Failed {
+			switch half := &f.half[h]; {
+			case f.wait[h] != pump.Failed:
+			case half.AtSrc: // it waits for what has not arrived yet: the next process finds the error in the half's record
+				if e := sys.Errno(r.Half(h).Errno()); e != half.Err {
+					s.fail("half %d in slot %d has failed with %v, and its record says %v", h, f.slot, half.Err, e)
+				}
+			default:
 				want |= recordFailed << h
 			}
 		}

@@ -96,8 +96,10 @@ func (k *costKernel) answered(fd int, writes bool, e sys.Errno) {
 	}
 }
 
-// unsure reports whether nobody knows if a source may be spliced.
-func (k *costKernel) unsure(x *costSource) bool { return x.doubt || k.refuses && x.earlier }
+// unsure reports whether nobody knows if a source may be spliced: TLS may have become the kernel's.
+func (k *costKernel) unsure(x *costSource) bool {
+	return x.doubt || k.refuses && x.earlier || k.s.kernelTLS
+}
 
 // copied looks at a read that copies.
 func (k *costKernel) copied(fd, n int, e sys.Errno) {
@@ -295,7 +297,7 @@ func (k *costKernel) SetOption(fd, level, name, value int) sys.Errno {
 func (k *costKernel) TCPCounts(fd int) (sys.TCPCounts, sys.Errno) {
 	_, number := k.Process.Number(fd)
 	f, x := k.s.flowNumber(number), k.sources[fd]
-	if f != nil && x != nil && !k.past() && !x.earlier && !k.s.restoring && f.plan.sniff == 0 && !f.said() && k.s.rates == 0 && !k.s.scarce && !f.mayReset() && !f.half[up].ended && !f.half[down].ended && len(f.half[up].urgent) == 0 {
+	if f != nil && x != nil && !k.past() && !x.earlier && !k.s.restoring && f.plan.sniff == 0 && !f.secure.has() && !f.said() && k.s.rates == 0 && !k.s.scarce && !f.mayReset() && !f.half[up].ended && !f.half[down].ended && len(f.half[up].urgent) == 0 {
 		k.s.fail("the kernel is asked how much flow %d has moved, which is known", f.id)
 	}
 	return k.Process.TCPCounts(fd)

@@ -99,6 +99,7 @@ type simSettings struct {
 	secure       int           // flows have TLS, drawn with this; 0: they do not
 	linger       bool          // a process that has handed over goes on with the TLS of its flows
 	handshakes   int           // how many of a loop's may be under way; 0: the default
+	kernelTLS    bool          // the kernel has kTLS
 	trace        func(c simkernel.Call, n int)
 }
 
@@ -242,7 +243,7 @@ func newSimulation(settings simSettings) *simulation {
 	s := newEmptySimulation()
 	s.simSettings = settings
 	s.seen.init()
-	s.world.Slow, s.world.Trace = s.slow, s.trace
+	s.world.Slow, s.world.Trace, s.world.KernelTLS = s.slow, s.trace, s.kernelTLS
 	s.peers = s.world.NewProcess()
 	s.keeper = newSimHolder(s)
 	if s.real > 0 {

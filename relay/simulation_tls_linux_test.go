@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/penstock/penstock/internal/tlsconn"
 )
 
 // TLS in a simulation: in some schedules it begins or ends at the relay, at a flow's client, its upstream, or both. The peers are those of crypto/tls, each with
@@ -205,7 +207,7 @@ var simTLSConfigs = sync.OnceValue(func() map[simTLSKey]*tls.Config {
 		if i&8 > 0 {
 			k.version = tls.VersionTLS13
 		}
-		c := &tls.Config{MinVersion: k.version, MaxVersion: k.version}
+		c := &tls.Config{MinVersion: k.version, MaxVersion: k.version, KeyLogWriter: tlsconn.Marked{}}
 		if k.alpn != "" {
 			c.NextProtos = []string{k.alpn}
 		}
@@ -266,7 +268,7 @@ func (s *simulation) noSplice(f *Flow, side int) {
 	for other, fd := range f.owner.(*streams).of(f).fd {
 		if fd >= 0 {
 			x := s.kernel.source(int(fd))
-			x.never = true
+			x.never = !s.world.KernelTLS
 			if other == side {
 				x.secure = true
 			}
@@ -319,7 +321,7 @@ func (s *simulation) explainsTLS(f *simFlow, c Cause) bool {
 	case CauseUpstreamTLS:
 		return x.at[sideUpstream] && (f.broke[sideUpstream] || late || x.always || s.refused || s.scarce)
 	case CauseClientTruncated:
-		return x.at[sideClient] && f.broke[sideClient] && !f.leftWell()
+		return x.at[sideClient] && f.broke[sideClient] && (s.kernelTLS || !f.leftWell())
 	case CauseUpstreamTruncated:
 		return x.at[sideUpstream] && f.broke[sideUpstream]
 	case CauseClientClosed:

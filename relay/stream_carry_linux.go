@@ -112,9 +112,13 @@ func (s *streams) carry(f *streamFlow, h int) {
 	if f.early != nil {
 		budget = s.paced(f, h)
 	}
+	most := budget
+	if f.tls != nil && f.tls.tries > 0 {
+		most = f.tls.short(h, budget)
+	}
 	s.noteTurn(f, h)
 	f.tls.turn(h)
-	f.wait[h] = half.Turn(s.envOf(f), int(f.fd[h]), dst, budget)
+	f.wait[h] = half.Turn(s.envOf(f), int(f.fd[h]), dst, most)
 	s.endTurnInner(f, h) // before the end is told by TLS
 	s.endTurnTLS(f, h)
 	s.env.Note = nil
@@ -161,14 +165,6 @@ func (s *streams) carry(f *streamFlow, h int) {
 	}
 }
 
-// makeReady puts the flow behind the others that are ready for another turn.
-func (s *streams) makeReady(f *streamFlow) {
-	if !f.inReady {
-		f.inReady = true
-		s.ready.push(f.ref())
-	}
-}
-
 // halfEnd passes on the end of a direction, whose last byte has been delivered.
 func (s *streams) halfEnd(f *streamFlow, h int) {
 	f.active = s.loop.Now
@@ -211,6 +207,7 @@ func (s *streams) halfFailed(f *streamFlow, h int) {
 // endFailed ends a flow that has failed, of which neither half has anything to do.
 func (s *streams) endFailed(f *streamFlow) {
 	if s.undelivered(f) > 0 {
+		s.noteWaits(f)
 		s.rearm(f)
 		return
 	}

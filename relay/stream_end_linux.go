@@ -61,6 +61,10 @@ func (s *streams) end(f *streamFlow, c Cause, err error) {
 // after what it has got. A peer that goes on sending is reset by the kernel all the same.
 func (s *streams) discard(f *streamFlow, side int) {
 	const most = 8 // of 1 MiB; a receive buffer has 6 MiB at most, net.ipv4.tcp_rmem
+	if c := f.tls.inKernel(side); c != nil {
+		c.Drop(f.tls.records, int(f.fd[side]))
+		return
+	}
 	for range most {
 		if n, _ := s.env.Kernel.Discard(int(f.fd[side]), s.envOf(f).Scratch, f.tcp[side]); n <= 0 {
 			return
@@ -102,7 +106,7 @@ func (s *streams) closeKept(f *streamFlow, side int, reset bool) {
 		resetSocket(s.env.Kernel, fd)
 	case f.tcp[side]:
 		s.env.Kernel.CloseResets(fd, false)
-		if !f.over(side) {
+		if !f.over(side) || f.tls.has(side) {
 			s.discard(f, side)
 		}
 		s.env.Kernel.ShutdownBoth(fd)

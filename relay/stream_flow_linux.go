@@ -143,6 +143,14 @@ func (f *streamFlow) complete(side int) bool {
 // connected reports whether the flow is in Hooks.Connected, with an upstream.
 func (f *streamFlow) connected() bool { return f.state == streamConnecting && f.connect > 0 }
 
+// makeReady puts the flow behind the others that are ready for another turn.
+func (s *streams) makeReady(f *streamFlow) {
+	if !f.inReady {
+		f.inReady = true
+		s.ready.push(f.ref())
+	}
+}
+
 // causeOf returns the cause of a flow of which a side has failed with e.
 func causeOf(side int, e sys.Errno) Cause {
 	reset := e == sys.ECONNRESET || e == sys.EPIPE

@@ -49,7 +49,7 @@ func (s *streams) tls(f *Flow, side int) *stats.TLS {
 	if t.under(side) {
 		return d
 	}
-	d.Received, d.Sent = c.Received, c.Sent
+	d.Received, d.Sent, d.Kernel = c.Received, c.Sent, c.InKernel()
 	if state := c.State(); state.HandshakeComplete {
 		d.Version, d.CipherSuite, d.ServerName, d.Protocol, d.Resumed = state.Version, state.CipherSuite, state.ServerName, state.NegotiatedProtocol, state.DidResume
 	}

@@ -195,6 +195,21 @@ func (s *streams) writeHalfFailed(f *streamFlow, h int) {
 	half.SetPipe(0)
 }
 
+// noteWaits notes with which errors sources have failed, while the flow waits for what came before them to arrive.
+func (s *streams) noteWaits(f *streamFlow) {
+	if f.kept {
+		s.writeWaits(f)
+	}
+}
+
+func (s *streams) writeWaits(f *streamFlow) {
+	for h := range f.half {
+		if half := &f.half[h]; f.wait[h] == pump.Failed && half.AtSrc {
+			s.record(f).Half(h).SetErrno(uint32(half.Err))
+		}
+	}
+}
+
 // noteFinal notes that the flow ends, and how, so that the next process finishes that.
 func (s *streams) noteFinal(f *streamFlow, c Cause, err error) {
 	if f.kept {

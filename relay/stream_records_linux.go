@@ -14,6 +14,11 @@ func (s *streams) envOf(f *streamFlow) *pump.Env {
 		return &s.env
 	}
 	l := &s.tlsLoop
+	if f.tls.kernel() {
+		l.env = s.env
+		l.env.Kernel = f.tls
+		return &l.env
+	}
 	if l.scratch == nil {
 		l.scratch = make([]byte, pump.ScratchSize)
 	}
@@ -47,6 +52,9 @@ func (s *streams) leaveTLS(f *streamFlow, h int) {
 	s.turned(f)
 	f.tls.leaves(f, h)
 	s.finish(f, h)
+	if f.tls.tries > 0 {
+		s.tryGiveTLS(f)
+	}
 }
 
 // prepare tells the half that reads from a side what differs from a socket. t may be nil.
@@ -58,7 +66,9 @@ func (t *flowTLS) prepare(half *pump.Half, h int) {
 		half.TCP, half.Exact = false, false // it asks a second time, which costs no system call
 	}
 	half.Enlarge = false
-	half.Refuse(datapath.WhyTLS)
+	if !t.kernel() {
+		half.Refuse(datapath.WhyTLS)
+	}
 }
 
 // eventTLS notes that a side is readable, and sends what TLS itself has to send.
@@ -120,9 +130,14 @@ func (t *flowTLS) explain(f *streamFlow, side int, e sys.Errno) {
 	}
 	switch e {
 	case tlsconn.Invalid:
-		f.cause, f.err = CauseClientTLS+Cause(side), t.conn[side].Err
+		f.cause = CauseClientTLS + Cause(side)
 	case tlsconn.Truncated:
-		f.cause, f.err = CauseClientTruncated+Cause(side), t.conn[side].Err
+		f.cause = CauseClientTruncated + Cause(side)
+	default:
+		return
+	}
+	if err := t.conn[side].Err; err != nil { // an earlier process had it
+		f.err = err
 	}
 }
 
@@ -237,17 +252,30 @@ func (t *flowTLS) Recv(fd int, p []byte) (n int, e sys.Errno) {
 	c, side := t.of(fd)
 	if c == nil {
 		n, e = t.Kernel.Recv(fd, p)
-	} else if n, e = c.Recv(t.records, fd, t.flow.tcp[side], t.flow.odd[side], p); e == tlsconn.Truncated && c.Unsent() == 0 && t.isEnd(side) { // a send takes the error of a reset, and what is read then is an end
-		return 0, 0
+	} else {
+		n, e = c.Recv(t.records, fd, t.flow.tcp[side], t.flow.odd[side], p)
 	}
-	if e == sys.EAGAIN && c != nil && t.flow.cause == CauseNone && c.Unsent() != 0 {
+	return t.received(c, side, n, e)
+}
+
+// received says what a side's read amounts to for its half. c may be nil.
+func (t *flowTLS) received(c *tlsconn.Conn, side, n int, e sys.Errno) (int, sys.Errno) {
+	switch {
+	case n > 0:
+		t.hears(side)
+	case c == nil:
+	case e == tlsconn.Truncated && c.Unsent() == 0 && t.isEnd(side): // a send takes the error of a reset, and what is read then is an end
+		return 0, 0
+	case e == sys.EAGAIN && t.flow.cause == CauseNone && c.Unsent() != 0:
 		return 0, c.Unsent() // the peer may wait for it for ever, such as for the end of the handshake
 	}
-	if n > 0 {
-		t.answered = side == sideUpstream
-		t.late = t.late || t.flow.over(1-side)
-	}
 	return n, e
+}
+
+// hears notes that a side has sent something.
+func (t *flowTLS) hears(side int) {
+	t.answered = side == sideUpstream
+	t.late = t.late || t.flow.over(1-side)
 }
 
 // Send implements sys.Kernel.
@@ -257,6 +285,59 @@ func (t *flowTLS) Send(fd int, p []byte) (int, sys.Errno) {
 		return t.Kernel.Send(fd, p)
 	}
 	return c.Send(t.records, fd, p)
+}
+
+// RecvOne implements sys.Kernel. It is called for flows that are kept only, which have no TLS but the kernel's.
+func (t *flowTLS) RecvOne(fd int, m *sys.Message, p []byte) (int, sys.Errno) {
+	c, side := t.of(fd)
+	if c == nil {
+		return t.Kernel.RecvOne(fd, m, p)
+	}
+	n, e := c.RecvOne(t.records, fd, m, p)
+	return t.received(c, side, n, e)
+}
+
+// SendOne implements sys.Kernel.
+func (t *flowTLS) SendOne(fd int, m *sys.Message, p []byte) (int, sys.Errno) {
+	c, _ := t.of(fd)
+	if c == nil {
+		return t.Kernel.SendOne(fd, m, p)
+	}
+	return c.SendOne(t.records, fd, m, p)
+}
+
+// Splice implements sys.Kernel. It is called if the kernel has all TLS of the flow.
+func (t *flowTLS) Splice(rfd, wfd, n int) (int, sys.Errno) {
+	n, e := t.Kernel.Splice(rfd, wfd, n)
+	c, side := t.source(rfd)
+	switch {
+	case c == nil:
+	case e == sys.EINVAL: // what comes next is no data
+		over, ctl := c.Control(t.records, rfd)
+		switch {
+		case over:
+			return 0, 0
+		case ctl == 0:
+			return 0, sys.EINTR
+		case ctl != sys.EAGAIN:
+			return 0, ctl
+		}
+	case e == sys.EBADMSG:
+		return 0, c.Broken(t.records, rfd, e)
+	case n > 0:
+		t.hears(side)
+	}
+	return n, e
+}
+
+// source returns the TLS of a socket that is read from, which may be nil, and its side; nil: it is a pipe.
+func (t *flowTLS) source(fd int) (*tlsconn.Conn, int) {
+	for side, own := range t.flow.fd {
+		if int(own) == fd {
+			return t.conn[side], side
+		}
+	}
+	return nil, 0
 }
 
 // Discard implements sys.Kernel.

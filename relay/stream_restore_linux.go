@@ -95,10 +95,11 @@ func (s *streams) restoreFlow(f *streamFlow, x *earlierFlow, t *restorer) hold.L
 		return hold.LossInconsistent
 	}
 	f.peer = m.peer.AddrPort
-	if m.inner != 0 {
-		f.one |= m.inner
+	if inner := m.inner & (oneInner | oneInner<<1); inner != 0 {
+		f.one |= inner
 		s.noteInner(f, m.tls)
 	}
+	s.restoreTLS(f, m.inner, m.tls)
 	f.echo, f.half[up].Sink = flags&recordEcho != 0, flags&recordDiscard != 0
 	if flags&recordPair != 0 {
 		if t.cfg.Pair == nil {

@@ -9,18 +9,44 @@ import (
 
 // keepLater has a flow settled when it is time, if it can outlive the process.
 func (s *streams) keepLater(f *streamFlow) {
-	if s.keep != nil && !f.kept && f.tls == nil && (f.listener != nil || s.named(f)) {
+	if s.keep != nil && !f.kept && f.tls.keepable() && (f.listener != nil || s.named(f)) {
 		s.keep.add(f.ref(), s.loop.Now)
+		if f.tls != nil {
+			f.tls.settles = true
+		}
+	}
+}
+
+// keepSoon has a flow settled whose connections were just given to the kernel.
+func (s *streams) keepSoon(f *streamFlow) {
+	if !f.kept && !f.tls.settles {
+		f.tls.settles = true
+		s.keep.unsettled.push(unsettledRef{f.ref(), s.loop.Now})
 	}
 }
 
 // settle implements settler.
 func (s *streams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
 	f := s.slab.At(slot)
+	v := s.settleFlow(f, r, fds)
+	if f.tls != nil {
+		f.tls.settles = v != settleNever
+	}
+	return v
+}
+
+func (s *streams) settleFlow(f *streamFlow, r ledger.Record, fds *[2]int) verdict {
 	if f.state != streamRelaying {
 		return s.settleEarly(f, r, fds)
 	}
-	if f.listener == nil && !s.named(f) {
+	switch {
+	case f.listener == nil && !s.named(f):
+		return settleNever
+	case s.giveTLS(f):
+	case f.tls.keepable():
+		f.tls.hurry()
+		return settleLater
+	default:
 		return settleNever
 	}
 	r.SetKind(ledger.KindStream)
@@ -63,7 +89,7 @@ func (s *streams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
 		flags |= recordDiscard
 	}
 	name, encode := "", (func(*hold.Encoder))(nil)
-	if pair := s.pairs[slot]; pair.name != "" {
+	if pair := s.pairs[f.slot]; pair.name != "" {
 		flags |= recordPair
 		name, encode = pair.name, pair.encode
 	}
@@ -140,7 +166,7 @@ func (s *streams) countless(f *streamFlow, side int) bool {
 // does not count there, or if the difference is too large for the record; open is false if the socket has
 // no connection yet.
 func (s *streams) count(f *streamFlow, side int, r ledger.Record) (counted, open bool) {
-	if !f.tcp[side] {
+	if !f.tcp[side] || f.tls.has(side) { // the kernel counts records
 		return false, true
 	}
 	if s.countless(f, side) {

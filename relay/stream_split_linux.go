@@ -27,12 +27,17 @@ func (s *streams) splitAll() (all []splitFlow) {
 	s.slab.Each(func(f *streamFlow) {
 		switch {
 		case f.state != streamRelaying || f.tls == nil:
+		case s.giveTLS(f):
+			s.keepSoon(f)
 		case f.cause != CauseNone:
 			s.end(f, f.cause, f.err) // it has waited for what is delivered
 		default:
+			t := f.tls
 			if legs, ok := s.split(f); ok {
 				all = append(all, splitFlow{f.ref(), legs})
-				s.keep.unsettled.push(unsettledRef{f.ref(), s.loop.Now})
+				if !t.settles {
+					s.keep.unsettled.push(unsettledRef{f.ref(), s.loop.Now})
+				}
 			}
 		}
 	})

@@ -12,6 +12,8 @@ func (t *flowTLS) isEnd(side int) bool {
 	switch f := t.flow; {
 	case t.conn[side].Cut(), f.fd[sideUpstream] < 0: // nobody was told anything if the upstream is built in
 		return false
+	case t.conn[side].InKernel(): // which does not tell whether there was a part of a record
+		return false
 	case f.over(1 - side):
 		return !t.late || t.framed(side)
 	case side == sideUpstream:

@@ -61,6 +61,9 @@ type flowTLS struct {
 	late        bool             // a side has sent something after it was told that nothing more comes
 	closed      bool             // the client's connection ended without close_notify, with nothing on its way
 	spoke       bool             // of a leg: the client had sent something before
+	settles     bool             // the flow is among those that are to be settled
+	tries       int              // turns that are still short, so that the connections can be given to the kernel
+	tried       int64            // how many bytes had been read when they began to be
 }
 
 // has reports whether the TLS of a side begins or ends here. t may be nil.

@@ -3,6 +3,7 @@ package hold
 import (
 	"fmt"
 
+	"github.com/penstock/penstock/internal/feature"
 	"github.com/penstock/penstock/internal/ledger"
 )
 
@@ -21,3 +22,7 @@ func Check(held []Held) error {
 	}
 	return nil
 }
+
+// CheckKernelTLS reports whether the kernel has TLS; if not, it returns why. The first call makes a few connections of this process with
+// itself. The module is loaded by the first program that asks for it and has CAP_NET_ADMIN, or by modprobe tls.
+func CheckKernelTLS() error { return feature.KernelTLS.Err() }

@@ -35,8 +35,9 @@ type TLS struct {
 	Protocol    string        // that ALPN (RFC 7301) chose; empty: none
 	Resumed     bool          // an earlier session was resumed
 	Handshake   time.Duration // how long the handshake took
+	Kernel      bool          // the kernel encrypts and decrypts
 	// Received and Sent count the bytes of the socket, those of the handshake and of the records' headers
-	// included.
+	// included, until the kernel has the connection.
 	Received, Sent int64
 }
 

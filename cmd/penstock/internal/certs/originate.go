@@ -318,5 +318,5 @@ func (f *files) config(t *spec.ClientTLS) *tls.Config {
 		// Whether or not the member names authorities that have signed it: what it says to that is clearer than what it says to none.
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return f.pair, nil }
 	}
-	return c
+	return inKernel(c, t.Kernel)
 }

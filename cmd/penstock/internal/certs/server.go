@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // maxPairs bounds the certificates of a listener.
@@ -203,6 +204,14 @@ func (s *Server) base() *tls.Config {
 	}
 	if s.clients != nil {
 		s.clients.use(c)
+	}
+	return inKernel(c, s.spec.Kernel)
+}
+
+// inKernel returns a configuration whose connections are given to the kernel if that is wanted, and the kernel has TLS.
+func inKernel(c *tls.Config, wanted bool) *tls.Config {
+	if wanted && hold.CheckKernelTLS() == nil {
+		return hold.TLSInKernel(c)
 	}
 	return c
 }

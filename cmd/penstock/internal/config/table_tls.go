@@ -22,6 +22,7 @@ var serverTLSKeys = keysOf("listener.tls",
 	field("alpn", alpnList, "", "Application protocols that are offered, the preferred first. A client that offers protocols, and none of these, is refused. Default: none is chosen; with starttls: postgresql, [postgresql].", func(t *spec.ServerTLS) *[]string { return &t.ALPN }),
 	field("tickets", ticketsType, "on", "Tickets by which clients resume. on: with keys that this relay makes and changes; off: none; {keys: FILE}: with keys that several relays share.", func(t *spec.ServerTLS) *spec.Tickets { return &t.Tickets }),
 	field("clients", pointer(clientCertificateKeys.filled()), "", "Ask clients for certificates. Default: they are not asked.", func(t *spec.ServerTLS) **spec.ClientCertificates { return &t.Clients }),
+	field("kernel", choice(func(word string) bool { return word == "auto" }, "off", "auto").shown(kernelWord), "off", kernelHelp, func(t *spec.ServerTLS) *bool { return &t.Kernel }),
 	field("handshake-timeout", duration(time.Millisecond, ""), "10s", "Maximum time of a handshake.", func(t *spec.ServerTLS) *time.Duration { return &t.Handshake }),
 )
 
@@ -37,6 +38,15 @@ var clientCertificateKeys = keysOf("listener.tls.clients",
 	field("crl", filePath, "", "File with lists of revoked certificates (CRL), in PEM or DER, signed by those in ca.", func(c *spec.ClientCertificates) *string { return &c.CRL }),
 	field("verify", choice(func(word string) bool { return word == "optional" }, "required", "optional").shown(verifyWord), "required", "required: a client without a certificate is refused. optional: it may have none.", func(c *spec.ClientCertificates) *bool { return &c.Optional }),
 )
+
+const kernelHelp = "auto: give connections of TLS 1.3 to the kernel, if it has TLS, once their flows are kept by the keeper; such flows outlive a crash. off: TLS ends with its process."
+
+func kernelWord(auto bool) string {
+	if auto {
+		return "auto"
+	}
+	return "off"
+}
 
 func unknownWord(refuse bool) string {
 	if refuse {

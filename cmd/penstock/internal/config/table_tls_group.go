@@ -16,6 +16,7 @@ var clientTLSKeys = keysOf("group.tls",
 	field("verify", boolean(false), "true", "Verify the members' certificates. false: anybody on the way to a member can pretend to be it.", func(t *spec.ClientTLS) *bool { return &t.NoVerify }),
 	field("min-version", tlsVersion, `"1.2"`, "The lowest version of TLS that is used.", func(t *spec.ClientTLS) *uint16 { return &t.MinVersion }),
 	field("alpn", offerType, "client", "Application protocols to offer to members (ALPN). client: the one that the client and the listener have agreed on, if TLS ends there and they have; checks offer none. none: none. A list, the preferred one first: these; if the client has agreed on one of them, only that. A member that chooses another protocol than the client's is refused.", func(t *spec.ClientTLS) *spec.Offer { return &t.ALPN }),
+	field("kernel", choice(func(word string) bool { return word == "auto" }, "off", "auto").shown(kernelWord), "off", kernelHelp, func(t *spec.ClientTLS) *bool { return &t.Kernel }),
 	field("starttls", oneOf(spec.PostgreSQL), "", "postgresql: ask the members for TLS as PostgreSQL's clients do (SSLRequest). Default: TLS begins at once.", func(t *spec.ClientTLS) *string { return &t.StartTLS }),
 )
 

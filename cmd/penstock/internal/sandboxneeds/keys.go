@@ -284,7 +284,7 @@ group.destination: by networks timeout
 group.quic: ids learn
 group.quic.ids: config server-id nonce key
 group.timeouts: connect retries
-group.tls: server-name verify min-version alpn starttls
+group.tls: server-name verify min-version alpn starttls kernel
 keeper: linger max-lingering
 limits: flows new-flows burst
 names: kept failures min-age max-age lookups queue per-source timeout
@@ -295,7 +295,7 @@ listener.limits.client: flows new-flows burst
 listener.limits.source: flows new-flows burst
 listener.proxy-protocol: from datagrams
 listener.starttls: protocol clear
-listener.tls: certificates unknown-names min-version alpn tickets clients handshake-timeout
+listener.tls: certificates unknown-names min-version alpn tickets clients handshake-timeout kernel
 listener.tls.clients: verify
 list: registry every
 log: level flows

@@ -15,6 +15,7 @@ type ServerTLS struct {
 	Tickets       Tickets
 	Clients       *ClientCertificates // nil: clients are not asked for certificates
 	Handshake     time.Duration       // maximum time of a handshake
+	Kernel        bool                // connections are given to the kernel, where it has TLS, when their flows are settled
 }
 
 // Agree returns the protocol that ALPN chooses for a client that offers these: the listener's first that the client

@@ -16,6 +16,7 @@ type ClientTLS struct {
 	MinVersion uint16 // [tls.VersionTLS12] or [tls.VersionTLS13]
 	ALPN       Offer
 	StartTLS   string // the protocol in which the member is asked for TLS first; empty: TLS begins at once
+	Kernel     bool   // as of ServerTLS
 }
 
 // An Offer says which protocols members are offered by ALPN; zero: the one that the client has agreed on with the listener, if any.

@@ -44,7 +44,7 @@ var relayRooms = map[string][]relayRoom{
 		{"approach", []string{"accept", "adopt", "answer", "connect", "descriptors", "handshake", "listen", "pause", "queue", "sniff"}}, // until a flow relays
 		{"carry", []string{"bandwidth", "carry", "end", "info", "inner", "overload", "records", "timeouts", "tls_close"}},               // bytes, and the end
 		{"note", []string{"note", "settle"}},                                                                                            // what the next process needs
-		{"flow", []string{"early", "flow", "owner", "port", "tls"}},                                                                     // what there is, and questions to it
+		{"flow", []string{"early", "flow", "kernel", "owner", "port", "tls"}},                                                           // what there is, and questions to it
 	},
 	"datagram": {
 		{"turn", []string{"turn", "patrol", "invariants", "invariants_off"}},

@@ -97,6 +97,8 @@ var table = []rule{
 	{pkg: "internal/tlsconn", code: edges{
 		"internal/sys": kernel,
 		"pool":         pooled,
+	}, tests: edges{
+		"internal/simkernel": "the records of kTLS, which few hosts have",
 	}},
 	{pkg: "relay/overload", tests: edges{
 		"relay": "the example: an engine that is short of memory",
@@ -107,9 +109,11 @@ var table = []rule{
 		"pool":          "counters of buffers",
 	}},
 	{pkg: "relay/hold", code: edges{
-		"internal/enum":   named,
-		"internal/ledger": "whether this version can read what was held",
-		"relay/stats":     "how many flows were lost, by reason",
+		"internal/enum":    named,
+		"internal/feature": "whether the kernel has TLS",
+		"internal/tlsconn": "what marks the connections that the kernel gets",
+		"internal/ledger":  "whether this version can read what was held",
+		"relay/stats":      "how many flows were lost, by reason",
 	}},
 	{pkg: "relay", code: edges{
 		"datapath":         "how bytes move, in the words that both kinds of relay report",
@@ -464,6 +468,7 @@ var table = []rule{
 	}},
 	{pkg: "cmd/penstock/internal/certs", code: edges{
 		"cmd/penstock/internal/spec": shared,
+		"relay/hold":                 "connections that the kernel gets, if it has TLS",
 		"relay":                      public,
 		"golang.org/x/crypto/ocsp":   "responses are checked before they are sent",
 	}, tests: edges{
@@ -677,6 +682,7 @@ var freeModules = map[string]edges{
 		"dgram":             measured,
 		"splice":            measured,
 		"relay":             measured,
+		"relay/hold":        "whether the kernel has TLS",
 		"xnet":              measured,
 		"quichello":         "how many datagrams the ClientHello of a client takes",
 		"internal/testport": "a relay that is measured needs a port before it listens",

@@ -138,9 +138,13 @@ func (d *datagrams) handle(p *datagramPort, in *sys.Vector, n int, drops *uint32
 			d.takeNamed(p, in, i, drops, of)
 		}
 	}
+	var its []byte // where what is in the own socket comes from
+	if of != nil && len(d.strangers) > 0 {
+		its = append(d.sender[:0], of.name[:of.nameLen]...)
+	}
 	d.forwardTouched()
 	if len(d.strangers) > 0 {
-		d.meet(p, in)
+		d.meet(p, in, its)
 	}
 	d.batch = d.batch[:dgramBatch]
 	d.echoes.flush() // the memory of the echoes is about to be used again
@@ -156,8 +160,9 @@ func (d *datagrams) forwardTouched() {
 	d.touched = d.touched[:0]
 }
 
-// meet begins the flows of clients that have none, as far as there is time for that; see package flood.
-func (d *datagrams) meet(p *datagramPort, in *sys.Vector) {
+// meet begins the flows of clients that have none, as far as there is time for that; see package flood. its is the address of the client
+// whose own socket they came by, as the port writes it, or nil.
+func (d *datagrams) meet(p *datagramPort, in *sys.Vector, its []byte) {
 	start, before := d.loop.Clock(), d.beginning
 	for _, i := range d.strangers {
 		_, _, name, control := in.Received(int(d.batch[i].in))
@@ -165,16 +170,15 @@ func (d *datagrams) meet(p *datagramPort, in *sys.Vector) {
 		if len(control) > 0 {
 			c = sys.ParseControl(control)
 		}
+		if its != nil && sameSender(name, its) {
+			name = its
+		}
 		proxy := d.fromProxy(name)
-		f := d.findFor(p, name, c.Local, d.batch[i].b, proxy)
-		if f == nil { // it may have begun with another message of the batch
-			if p.mayStray() && d.askOtherLoops(p, name, &c, int(i)) {
-				continue
-			}
-			d.begin(p, name, &c, int(i), proxy)
+		f := d.findFor(p, name, c.Local, d.batch[i].b, proxy) // it may have begun with another message of the batch
+		if f == nil && p.mayStray() && d.askOtherLoops(p, name, &c, int(i)) {
 			continue
 		}
-		d.assignFor(f, int(i), proxy)
+		d.meetClient(p, f, name, &c, int(i), proxy)
 	}
 	d.strangers = d.strangers[:0]
 	d.forwardTouched()
@@ -241,7 +245,7 @@ func (d *datagrams) place(p *datagramPort, name []byte, c *sys.Control, i int, o
 	switch {
 	case of == nil:
 	case of.sentBy(name):
-		d.assign(of, i)
+		d.assignOne(of, i)
 		return
 	case len(name) != int(of.nameLen): // an IPv4 one that is written as IPv6, which no flow of the port is
 		m := &d.batch[i]
@@ -256,7 +260,7 @@ func (d *datagrams) place(p *datagramPort, name []byte, c *sys.Control, i int, o
 		}
 		p.recent = f
 	}
-	d.assign(f, i)
+	d.assignOne(f, i)
 }
 
 // assign adds message i of the batch to those of its flow.
@@ -281,8 +285,8 @@ func (d *datagrams) assign(f *datagramFlow, i int) {
 }
 
 // begin begins the flow of a new client, and assigns its first message to it, which is message i of the batch. If proxy
-// is true, a proxy has sent it. If the client is refused, begin drops the message.
-func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int, proxy bool) {
+// is true, a proxy has sent it. If the client is refused, begin drops the message, and reports false.
+func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int, proxy bool) (begun bool) {
 	refuse := func(why stats.Drop) {
 		m := &d.batch[i]
 		d.drop(nil, up, why, len(m.b), segment.Count(len(m.b), m.seg))
@@ -292,12 +296,16 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int, p
 		ok := false
 		if h, ok = d.origin.Read(d.batch[i].b); !ok {
 			refuse(stats.DropProxyHeader)
-			return
+			return false
 		}
+	}
+	if len(p.several[p.key(name, c.Local)]) >= mostOfAddress {
+		refuse(stats.DropAddressFull)
+		return false
 	}
 	if why, ok := d.mayBegin(p, name, h.Client, i); !ok {
 		refuse(why)
-		return
+		return false
 	}
 	d.left--
 	f := d.newFlow(p)
@@ -318,6 +326,7 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int, p
 	if proxy {
 		d.name(f, &h, i)
 	}
+	f.setDivided(!proxy && p.divides())
 	p.put(f)
 	d.setRuns(f, down, p.family, f.v6)
 	d.silent.add(f)
@@ -330,7 +339,7 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int, p
 		if c != CauseNone {
 			d.end(f, c.or(CauseRefused), nil)
 			refuse(stats.DropRefused)
-			return
+			return false
 		}
 	}
 	if f.sniffed {
@@ -338,7 +347,7 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int, p
 	} else if why, c := d.open(f); c != CauseNone {
 		d.end(f, c, f.err)
 		refuse(why)
-		return
+		return false
 	}
 	if p.state != portOpen {
 		d.giveLate(f)
@@ -347,6 +356,7 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int, p
 		p.recent = f
 	}
 	d.assign(f, i)
+	return true
 }
 
 // mayBegin reports whether a new client may begin a flow, or why its message i of the batch is dropped. The client is

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -25,6 +26,7 @@ func (d *datagrams) end(f *datagramFlow, c Cause, err error) {
 	}
 	d.closeUpstream(f, true)
 	d.dropFlow(f) // an upstream without a socket
+	d.passOwn(f)
 	d.closeOwn(f)
 	if f.astray {
 		p.address.astray.Add(-1)
@@ -44,6 +46,16 @@ func (d *datagrams) end(f *datagramFlow, c Cause, err error) {
 	}
 	d.share.flows.Add(-1) // after its record: Drain returns when none is left
 	d.loop.FlowEnded()
+}
+
+// passOwn gives a flow's own socket to another flow of its address, if there is one: it receives what the client sends to all of them.
+func (d *datagrams) passOwn(f *datagramFlow) {
+	for _, s := range f.port.siblings(f) {
+		if to := d.of(s); f.own >= 0 && to != f {
+			to.own, to.ownDrops, f.own = f.own, f.ownDrops, -1
+			d.loop.Rewatch(int(to.own), sys.In, to.ref().Token(sideClient))
+		}
+	}
 }
 
 // closeOwn closes a flow's own socket.

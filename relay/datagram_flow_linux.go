@@ -51,10 +51,29 @@ type datagramFlow struct {
 	held              []byte            // what the upstream's socket has not taken yet, or waits for an upstream; see holdBack and datagramSniff
 	first, last       int16             // its messages in the batch at hand; -1: none
 	pending           int16             // its items in the port's outbox
-	sentRuns          [2]bool           // per direction: several datagrams have left as one message
+	sentRuns          uint8             // bits, by direction: several datagrams have left as one message
+	address           addressState      // whether its client's address has other flows
 	settings          *datagramSettings // nil: none
 	newer, older      *datagramFlow
 }
+
+// addressState says whether the address of a flow's client has other flows.
+type addressState uint8
+
+const (
+	addressAlone   addressState = iota // it has none
+	addressDivided                     // it may have: Hooks.Choose is asked
+	addressSeveral                     // it has: they are in datagramPort.several
+)
+
+func (f *datagramFlow) setDivided(is bool) {
+	if is {
+		f.address = addressDivided
+	}
+}
+
+// divided reports whether the datagrams of the client's address are not all the flow's.
+func (f *datagramFlow) divided() bool { return f.address != addressAlone }
 
 // datagramSniff is what a flow has as long as its client is sniffed.
 type datagramSniff struct {

@@ -47,7 +47,7 @@ func (d *datagrams) transfer(f *Flow, direction int) Transfer {
 	m := &df.moved[direction]
 	t := Transfer{Read: m.read, Written: m.written, Datagrams: m.datagrams, DatagramsDropped: m.dropped}
 	switch {
-	case df.sentRuns[direction]:
+	case df.sentRuns>>direction&1 != 0:
 		t.Path = datapath.GSO
 	case m.datagrams > 0:
 		t.Path, t.Why = datapath.Copy, df.why[direction]

@@ -67,6 +67,7 @@ func (d *datagrams) checkFlow(slot uint32, f *datagramFlow) {
 	if v := d.violation(f); v != nil {
 		l.Violated(v.Number, "slot %d: %s", slot, v.What)
 	}
+	d.checkAddress(slot, f)
 	a := d.ageList(f)
 	if f.older == nil && a.oldest != f || f.newer == nil && a.newest != f || f.older != nil && f.older.newer != f || f.newer != nil && f.newer.older != f {
 		l.Violated(15, "slot %d is not on its list by age", slot)
@@ -109,4 +110,20 @@ func (d *datagrams) checkDescriptors() {
 		runtime.Gosched()
 	}
 	d.loop.Violated(7, "%d descriptors are taken from the budget, and flows, pipes and sockets that rest have %d", taken, want)
+}
+
+// checkAddress checks that a port knows all flows of an address, each of them once.
+func (d *datagrams) checkAddress(slot uint32, f *datagramFlow) {
+	all, found := f.port.siblings(f), 0
+	for _, s := range all {
+		if s == &f.Flow {
+			found++
+		}
+		if o := d.of(s); o.port != f.port || o.address != addressSeveral || !o.sentBy(f.name[:f.nameLen]) {
+			d.loop.Violated(10, "slot %d is among the flows of the address of slot %d", o.slot, slot)
+		}
+	}
+	if several := f.address == addressSeveral; several && (found != 1 || len(all) < 2) || f.port.get(f) != f {
+		d.loop.Violated(10, "slot %d: its address has %d flows, among which it is %d times", slot, len(all), found)
+	}
 }

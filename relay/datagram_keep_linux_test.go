@@ -54,6 +54,13 @@ func newGramUpstream(t *testing.T, network string) *gramUpstream {
 	return u
 }
 
+// forget has flows come from other sockets than before.
+func (u *gramUpstream) forget() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	clear(u.from)
+}
+
 // push sends to the client of a flow.
 func (u *gramUpstream) push(flow, text string) {
 	u.t.Helper()

@@ -22,6 +22,7 @@ const (
 	recordVerified
 	recordPrefaced // the upstream was sent the datagram that has the preface of the record's bytes in front
 	recordShares   // other clients share the address of the proxy in front; the bytes tell them apart
+	recordDivided  // the client's address may have other flows
 )
 
 // settle implements settler.
@@ -52,6 +53,9 @@ func (d *datagrams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
 	}
 	if f.shares() {
 		flags |= recordShares
+	}
+	if f.divided() {
+		flags |= recordDivided
 	}
 	r.SetFlags(flags)
 	if d.writeRecord(&f.Flow, r, "", nil) != nil {

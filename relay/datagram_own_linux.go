@@ -2,6 +2,7 @@ package relay
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -14,6 +15,9 @@ func (d *datagrams) give(f *datagramFlow) {
 	p, l := f.port, d.loop
 	if p.listener.toMany || p.wild && !f.localAddr.IsValid() || f.shares() {
 		return // whoever else has the port receives the same, or other clients are behind the same proxy
+	}
+	if d.receives(f) {
+		return
 	}
 	if d.share.own.Add(1) > d.share.ownMost {
 		d.share.own.Add(-1)
@@ -45,9 +49,15 @@ func (d *datagrams) give(f *datagramFlow) {
 
 // giveLate is give for a flow that began while its port closed.
 func (d *datagrams) giveLate(f *datagramFlow) {
-	if d.give(f); f.own < 0 && f.port.state == portClosed {
+	if d.give(f); !d.receives(f) && f.port.state == portClosed {
 		d.stats.AnswersOnly++
 	}
+}
+
+// receives reports whether there is a socket of its own for what the client of a flow sends: the flow's, or that of another flow of its
+// address, which is for all of them.
+func (d *datagrams) receives(f *datagramFlow) bool {
+	return f.own >= 0 || slices.ContainsFunc(f.port.siblings(f), func(s *Flow) bool { return d.of(s).own >= 0 })
 }
 
 // connected makes a socket that is bound to the address that the client of f writes to, and connected to the
@@ -138,8 +148,11 @@ func (d *datagrams) receiveOwn(f *datagramFlow) {
 }
 
 // sentBy reports whether name is the address of the client, be it an IPv4 one in an IPv6 one.
-func (f *datagramFlow) sentBy(name []byte) bool {
-	client, zone := sys.GetAddrPort(f.name[:f.nameLen])
-	from, scope := sys.GetAddrPort(name)
-	return from == client && scope == zone
+func (f *datagramFlow) sentBy(name []byte) bool { return sameSender(f.name[:f.nameLen], name) }
+
+// sameSender reports whether two names are one address, be one an IPv4 one in an IPv6 one.
+func sameSender(a, b []byte) bool {
+	x, zone := sys.GetAddrPort(a)
+	y, scope := sys.GetAddrPort(b)
+	return x == y && zone == scope
 }

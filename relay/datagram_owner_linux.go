@@ -66,6 +66,8 @@ type datagrams struct {
 	inputs         [2]*sys.Vector            // with the buffers: for IP addresses and for paths
 	batch          []message                 // those that were received, and then further datagrams of those that were taken apart
 	origin         *origin.Config            // of the batch at hand; nil: no sender is a proxy
+	alone          [1]*Flow                  // the flows of an address that has one
+	sender         [28]byte                  // of what is in an own socket
 	touched        []*datagramFlow           // flows of the batch at hand, in the order of their first message
 	strangers      []int16                   // messages of the batch at hand whose clients have no flow
 	toUpstream     outbox                    // to the upstream of one flow at a time

@@ -3,6 +3,7 @@ package relay
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -24,6 +25,7 @@ type datagramPort struct {
 	attached bool   // it is among the sources of the loop, and may have flows
 	dirty    bool   // in datagrams.dirty
 	flows    map[datagramKey]*datagramFlow
+	several  map[datagramKey][]*Flow    // those of addresses that have more than one; flows has one of them
 	named    map[namedKey]*datagramFlow // flows that share the address of a proxy, instead
 	paths    map[string]*datagramFlow   // of a Unix port, instead
 	recent   *datagramFlow              // the flow that the last message was of
@@ -140,11 +142,29 @@ func (p *datagramPort) put(f *datagramFlow) {
 		}
 		p.named[p.namedKeyOf(f)] = f
 	default:
-		p.flows[p.key(f.name[:f.nameLen], f.localAddr)] = f
+		k := p.key(f.name[:f.nameLen], f.localAddr)
+		if first := p.flows[k]; first != nil {
+			p.join(k, first, f)
+			return
+		}
+		p.flows[k] = f
 	}
 }
 
-// get returns the flow that the port's table has in the place of f, or nil.
+// join adds a flow to those of an address that has one.
+func (p *datagramPort) join(k datagramKey, first, f *datagramFlow) {
+	if p.several == nil {
+		p.several = make(map[datagramKey][]*Flow)
+	}
+	if first.address != addressSeveral {
+		first.address = addressSeveral
+		p.several[k] = []*Flow{&first.Flow}
+	}
+	f.address = addressSeveral
+	p.several[k] = append(p.several[k], &f.Flow)
+}
+
+// get returns the flow that the port's table has in the place of f, or nil: there is none, or f may join it.
 func (p *datagramPort) get(f *datagramFlow) *datagramFlow {
 	switch {
 	case p.family == sys.Unix:
@@ -152,10 +172,17 @@ func (p *datagramPort) get(f *datagramFlow) *datagramFlow {
 	case f.shares():
 		return p.named[p.namedKeyOf(f)]
 	}
-	return p.flows[p.key(f.name[:f.nameLen], f.localAddr)]
+	first := p.flows[p.key(f.name[:f.nameLen], f.localAddr)]
+	switch {
+	case f.address == addressSeveral:
+		return f
+	case first != nil && first != f && first.divided() && f.divided():
+		return nil
+	}
+	return first
 }
 
-// live returns how many flows a port has; of a Unix port, which is not closed as others are, 0.
+// live returns how many addresses have flows; of a Unix port, which is not closed as others are, 0.
 func (p *datagramPort) live() int { return len(p.flows) + len(p.named) }
 
 // remove removes a flow from the port's table, if it is there.
@@ -167,11 +194,37 @@ func (p *datagramPort) remove(f *datagramFlow) {
 	case f.shares():
 		delete(p.named, p.namedKeyOf(f))
 	default:
-		delete(p.flows, p.key(f.name[:f.nameLen], f.localAddr))
+		k := p.key(f.name[:f.nameLen], f.localAddr)
+		if f.address != addressSeveral {
+			delete(p.flows, k)
+			break
+		}
+		p.part(k, f)
 	}
 	if p.recent == f {
 		p.recent = nil
 	}
+}
+
+// part removes a flow from those of an address that has several.
+func (p *datagramPort) part(k datagramKey, f *datagramFlow) {
+	f.address = addressDivided
+	rest := slices.DeleteFunc(p.several[k], func(o *Flow) bool { return o == &f.Flow })
+	first := p.datagrams.of(rest[0])
+	p.flows[k] = first
+	p.several[k] = rest
+	if len(rest) == 1 {
+		first.address = addressDivided
+		delete(p.several, k)
+	}
+}
+
+// siblings returns the flows of the address of f, which has several; nil: it has no other one.
+func (p *datagramPort) siblings(f *datagramFlow) []*Flow {
+	if f.address != addressSeveral {
+		return nil
+	}
+	return p.several[p.key(f.name[:f.nameLen], f.localAddr)]
 }
 
 // clientName returns the client's address as the kernel wrote it.

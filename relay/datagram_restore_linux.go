@@ -165,6 +165,7 @@ func (d *datagrams) restoreFields(f *datagramFlow, r ledger.Record, m *remembere
 	if m.flowName.is {
 		d.settingsOf(f).name = m.flowName
 	}
+	f.setDivided(flags&recordDivided != 0)
 	if p.get(f) == nil {
 		p.put(f)
 	}

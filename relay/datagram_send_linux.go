@@ -224,7 +224,7 @@ func (o *outbox) sent() {
 	o.credit(it, it.bytes, it.count)
 	if it.segment > 0 {
 		o.d.stats.Runs++
-		it.f.sentRuns[o.dir()] = true
+		it.f.sentRuns |= 1 << o.dir()
 	}
 	if o.port != nil {
 		it.f.pending--

@@ -164,11 +164,9 @@ func (d *datagrams) deliver(p *datagramPort, s *stray) {
 	d.loopStats.BytesRead += int64(len(s.b))
 	d.origin = p.listener.cfg.Load().Datagram.Origin
 	proxy := d.fromProxy(s.name)
-	if f := d.findFor(p, s.name, s.control.Local, s.b, proxy); f != nil {
-		d.assignFor(f, 0, proxy)
-	} else {
-		d.begin(p, s.name, &s.control, 0, proxy)
-	}
+	f := d.findFor(p, s.name, s.control.Local, s.b, proxy)
+	d.meetClient(p, f, s.name, &s.control, 0, proxy)
 	d.forwardTouched()
+	d.batch = d.batch[:dgramBatch]
 	d.echoes.flush()
 }

@@ -91,6 +91,8 @@ func (e *core) takeCounters() {
 // The sockets of such a listener are gone, or are beside those of the one that has the address now, and the kernel chooses among those
 // that are left by their number. So it may give the clients of that listener to other loops than those of their flows.
 //
+// Where a client may have several flows at one listener, none is older: Hooks.Choose chooses.
+//
 // It is called before the loops run.
 func (e *core) findOlder() {
 	type place struct {
@@ -110,6 +112,9 @@ func (e *core) findOlder() {
 			e.datagrams.setHome(c.listener, s.loop.Index)
 			if n := r.Gram().Socket(); n > 0 && !held[uint64(n-1)] {
 				e.datagrams.regrouped[c.listener] = true
+			}
+			if r.Flags()&recordDivided != 0 {
+				continue // its client may have several
 			}
 			hash := maphash.Comparable(seed, c)
 			other, taken := newest[hash]

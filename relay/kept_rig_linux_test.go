@@ -65,6 +65,7 @@ type keptOrder struct {
 	Datagrams int           // Config.MaxDatagramFlows
 	Rest      time.Duration // how long the sockets of ended flows rest; 0: as long as always
 	NoOwn     bool          // no flow gets a socket of its own
+	Several   bool          // an address has several flows: datagrams begin with their names, which are the Value of flows
 }
 
 // origin reads the headers of datagrams, if there are any.
@@ -554,9 +555,11 @@ func keptHooks(to *Addr, o *keptOrder, say func(keptAnswer)) Hooks {
 	bandwidth := o.Bandwidth
 	var decoded, connected atomic.Int32
 	var early atomic.Bool
-	return Hooks{
+	hooks := Hooks{
 		Sniff: func(f *Flow, b []byte, _ bool) (int, SniffNext) {
 			switch {
+			case o.Several:
+				f.SetValue(connectionOf(b))
 			case o.Reply != "" && len(b) > 0 && b[0] == '?':
 				f.Reply([]byte(o.Reply))
 				return 1, SniffMore
@@ -630,6 +633,10 @@ func keptHooks(to *Addr, o *keptOrder, say func(keptAnswer)) Hooks {
 			}})
 		},
 	}
+	if o.Several {
+		hooks.Choose = chooseConnection
+	}
+	return hooks
 }
 
 func (k *keptTable) labels(kind holdKind) (labels []string) {

@@ -288,6 +288,13 @@ type Hooks struct {
 	// clienthello parses what a TLS client sends, package quichello what a QUIC client does.
 	Sniff func(f *Flow, b []byte, last bool) (take int, next SniffNext)
 
+	// Choose, if not nil, tells connections apart that come from one address and port of a client, as those of QUIC may: it
+	// is called with each datagram b from an address that has flows of a UDP listener, and returns the one of them to which b
+	// belongs; nil begins another flow, for which Admit and Sniff are called before Choose is again. The order of the flows
+	// has no meaning. An address has at most 16. flows and b are valid during the call and must not be written to. It is not
+	// called for what proxies send (DatagramConfig.Origin).
+	Choose func(flows []*Flow, b []byte) *Flow
+
 	// Upstream returns the address to connect to. It is called with attempt 0, and
 	// after each failure with the next number. If it returns nil, the flow ends with
 	// [CauseNoUpstream], or is queued if Upstream has called [Flow.Queue]. The address

@@ -24,7 +24,7 @@ var published = []publicPackage{
 	{"datapath", true, 21},
 	{"splice", true, 53},
 	{"clienthello", true, 17},
-	{"relay", true, 247},
+	{"relay", true, 248},
 	{"relay/hold", false, 60},
 	{"relay/overload", false, 21},
 	{"relay/origin", false, 10},

@@ -49,7 +49,7 @@ var relayRooms = map[string][]relayRoom{
 	"datagram": {
 		{"turn", []string{"turn", "patrol", "invariants", "invariants_off"}},
 		{"restore", []string{"restore"}},
-		{"approach", []string{"accept", "close", "listen", "named", "own", "stray"}}, // datagrams of clients, and who is new
+		{"approach", []string{"accept", "close", "listen", "named", "own", "several", "stray"}}, // datagrams of clients, and who is new
 		// A flow is connected here, too: when an upstream is unreachable, it goes to the next one in the middle of a send.
 		{"carry", []string{"backlog", "carry", "connect", "end", "evict", "info", "memory", "overload", "preface", "reply", "rest", "send", "sniff", "timeouts"}},
 		{"note", []string{"note"}},

@@ -26,11 +26,12 @@ const (
 	DropNotPermitted                  // EPERM or EACCES of a Unix socket: this process may not send there, for lack of permission or by its sandbox
 	DropTooBigWithPreface             // EMSGSIZE, with what relay.Flow.Preface has put in front
 	DropProxyHeader                   // from a proxy, without the header that names the client; see relay.DatagramConfig.Origin
+	DropAddressFull                   // of a new connection from an address that has 16 flows; see relay.Hooks.Choose
 	drops
 )
 
 var dropNames = [drops]string{"full", "too-big", "filtered", "no-buffers", "unreachable", "failed", "truncated", "no-return", "refused", "limited", "no-room",
-	"draining", "ended", "crashed", "overload", "amplification", "not-permitted", "too-big-with-preface", "proxy-header"}
+	"draining", "ended", "crashed", "overload", "amplification", "not-permitted", "too-big-with-preface", "proxy-header", "address-full"}
 
 // String returns the reason's name, such as "too-big".
 func (d Drop) String() string { return enum.Name(dropNames[:], d) }

@@ -48,7 +48,6 @@ func (h *Hooks) Reentered() int64 { return h.decoded.Load() }
 //
 //	accepted    the engine accepts the client, or its first datagram begins a flow
 //	admitted    admit.Controller: access lists and limits
-//	told apart  quicid: the connections of QUIC that come from one address and port, of which each is a flow
 //	sniffed     admit.ParseProxy, clienthello.Parse, quichello: the original client, and the server name
 //	agreed      starttls: whether TLS begins, on both sides
 //	secured     certs.Server: the client's TLS is terminated, and the names of its certificate
@@ -64,7 +63,6 @@ func (h *Hooks) Funcs() relay.Hooks {
 		Admit:     h.admit,
 		Sniff:     h.sniff,
 		Answered:  h.answered,
-		Choose:    h.choose,
 		Secured:   h.secured,
 		Upstream:  h.upstream,
 		Connected: h.connected,

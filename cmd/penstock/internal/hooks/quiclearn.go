@@ -35,7 +35,6 @@ type quicConn struct {
 	member  *upstream.Member          // that has the connection; nil: nobody, or the flow has been there
 	newest  atomic.Pointer[quicid.ID] // of ids, or with which the flow came if it learns none; nil: none
 	ids     []quicUse                 // that the flow has in a table of its listener, the newest one last
-	quicDivision
 }
 
 func newQUICConn(f *relay.Flow, version uint32) *quicConn {
@@ -92,31 +91,19 @@ func (k *quicKnown) find(b []byte, whole bool, from netip.Addr, now time.Time) (
 
 // watch has the hooks see what a client and its member send later, if its connection IDs are to be learned. It is called before the flow
 // has a member. A flow whose connection began nobody knows where teaches nothing: it may well be at the wrong member.
-//
-// Where a client's address may have several flows, the ID that the server names is also how they are told apart.
 func (p *State) watch(f *relay.Flow) {
-	w, conn := p.target.Load(), p.clientTLS().conn
-	if conn == nil || w == nil || conn.came == cameByServer || conn.came == cameUnknown {
-		return
-	}
-	if w.quic.learns() || conn.came == cameNew && p.plan.divides {
+	if w, conn := p.target.Load(), p.clientTLS().conn; conn != nil && conn.came != cameByServer && conn.came != cameUnknown && w != nil && w.quic != nil && w.quic.learn {
 		f.StartSniff(1, 0)
 	}
 }
 
-func (q *quicIDs) learns() bool { return q != nil && q.learn }
-
 // shown sees a datagram of the member of a flow whose client is watched, and reports whether it need see more.
 func (p *State) shown(f *relay.Flow, b []byte) bool {
 	conn, m := p.clientTLS().conn, p.member.Load()
-	if conn == nil {
+	if conn == nil || m == nil {
 		return false
 	}
-	head, err := quichello.ParseHeader(b)
-	if err == nil && head.Kind == quichello.Retry {
-		conn.retry, _ = quicid.NewID(head.SrcID)
-	}
-	if err == nil && (head.Kind == quichello.Initial || head.Kind == quichello.Handshake) {
+	if head, err := quichello.ParseHeader(b); err == nil && (head.Kind == quichello.Initial || head.Kind == quichello.Handshake) {
 		conn.shown, _ = quicid.NewID(head.SrcID)
 		conn.by = m
 		conn.version.Store(head.Version) // they may have agreed on another one
@@ -130,7 +117,7 @@ func (p *State) shown(f *relay.Flow, b []byte) bool {
 // learn sees one of the datagrams that a client sends once its flow has a member, and reports whether it need see more.
 func (h *Hooks) learn(f *relay.Flow, p *State, b []byte) bool {
 	conn, w, m := p.clientTLS().conn, p.target.Load(), p.member.Load()
-	if m == nil || conn == nil || w == nil || !w.quic.learns() {
+	if m == nil || conn == nil || w == nil || w.quic == nil {
 		return false
 	}
 	head, err := quichello.ParseHeader(b)
@@ -138,7 +125,7 @@ func (h *Hooks) learn(f *relay.Flow, p *State, b []byte) bool {
 		return true
 	}
 	id, newest, claimed := head.DestID, conn.newest.Load(), false
-	if head.Kind != quichello.Short && head.Kind != quichello.Initial && head.Kind != quichello.Handshake || conn.doubts(&head) {
+	if head.Kind != quichello.Short && head.Kind != quichello.Initial && head.Kind != quichello.Handshake {
 		return true
 	}
 	for i := len(conn.ids) - 1; i >= 0; i-- {
@@ -294,7 +281,7 @@ func (h *Hooks) relearn(f *relay.Flow, p *State, e *encodedQUICConn) {
 	known := *p.clientTLS()
 	known.conn = conn
 	p.hello.Store(&known)
-	if !w.quic.learns() || m == nil || e.came != cameNew {
+	if m == nil || w.quic == nil || !w.quic.learn || e.came != cameNew {
 		return
 	}
 	for i, id := range e.ids {

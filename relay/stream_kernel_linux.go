@@ -44,10 +44,15 @@ func (s *streams) tryGiveTLS(f *streamFlow) {
 	}
 	if t.tries <= 0 {
 		t.tries = 0
-		for _, c := range t.conn {
-			if c != nil {
-				c.Careless()
-			}
+		t.careful(false)
+	}
+}
+
+// careful has the connections read in such a way that they can be given away soon, or as usual.
+func (t *flowTLS) careful(on bool) {
+	for _, c := range t.conn {
+		if c != nil {
+			c.Careful(on)
 		}
 	}
 }
@@ -72,6 +77,7 @@ func (t *flowTLS) hurry() {
 	moved := t.flow.half[up].In + t.flow.half[down].In
 	if t.tries == 0 && moved != t.tried {
 		t.tries, t.tried = giveTries, moved
+		t.careful(true)
 	}
 }
 

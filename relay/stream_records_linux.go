@@ -321,8 +321,10 @@ func (t *flowTLS) Splice(rfd, wfd, n int) (int, sys.Errno) {
 			return 0, sys.EINTR
 		case ctl != sys.EAGAIN:
 			return 0, ctl
+		case !c.More():
+			return 0, c.Broken(t.records, rfd, e) // it was the error of what is no record, which is told once
 		}
-	case e == sys.EBADMSG:
+	case e == sys.EBADMSG, e == sys.EMSGSIZE:
 		return 0, c.Broken(t.records, rfd, e)
 	case n > 0:
 		t.hears(side)

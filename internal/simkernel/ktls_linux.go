@@ -19,13 +19,12 @@ type socketTLS struct {
 // pull takes the next record from what was received, if there is all of it and nothing is left of the last one.
 func (s *tcpSocket) pull() {
 	t := s.tls
-	for !t.opened && !t.bad {
+	for !t.opened && !t.over {
 		size := 5
 		if len(t.raw) >= 5 {
 			size += int(binary.BigEndian.Uint16(t.raw[3:]))
 		}
-		if len(t.raw) == size && size > 5 {
-			t.Open(t.raw)
+		if len(t.raw) == 5 && t.Open(t.raw) > 0 || len(t.raw) == size && size > 5 && t.Open(t.raw) > 0 {
 			t.raw = t.raw[:0]
 			return
 		}
@@ -40,7 +39,9 @@ func (s *tcpSocket) pull() {
 func (s *tcpSocket) recvTLS(n int, put func([]byte), any, peek bool) (done int, kind uint8, e sys.Errno) {
 	b := make([]byte, n)
 	for done < n {
-		s.pull()
+		if s.pull(); done > 0 && s.tls.failed != 0 {
+			break
+		}
 		var m int
 		if m, kind, e = s.tls.Read(b[done:], any && done == 0, peek); e != 0 {
 			break

@@ -11,10 +11,11 @@ import (
 // Records are the record layer of TLS 1.3 (RFC 8446, 5) of a socket with kTLS, with AES-GCM.
 type Records struct {
 	out, in direction
-	kind    uint8  // of what was opened last
-	plain   []byte // the rest of it
-	opened  bool   // there is such a record, which may be empty
-	bad     bool
+	kind    uint8     // of what was opened last
+	plain   []byte    // the rest of it
+	opened  bool      // there is such a record, which may be empty
+	failed  sys.Errno // what was received is no record, or not one of these keys; it is told once
+	over    bool      // and nothing is read from then on
 }
 
 type direction struct {
@@ -70,11 +71,21 @@ func (r *Records) Fits(n int) int { return min(n-recordMore, recordMost) }
 // Open opens the record that b begins with, if nothing is left of the last one, and returns its length; 0: b does not have all of it, or the last one
 // is not read.
 func (r *Records) Open(b []byte) int {
-	if r.opened || r.bad || len(b) < 5 {
+	if r.opened || r.over || len(b) < 5 {
 		return 0
 	}
 	size := 5 + int(binary.BigEndian.Uint16(b[3:]))
-	if len(b) < size {
+	switch { // tls_rx_msg_size
+	case size > 5+recordMost+1+16:
+		r.fail(sys.EMSGSIZE)
+		return 5
+	case size < recordMore:
+		r.fail(sys.EBADMSG)
+		return 5
+	case b[1] != 3 || b[2] != 3:
+		r.fail(sys.EINVAL)
+		return 5
+	case len(b) < size:
 		return 0
 	}
 	plain, err := r.in.aead.Open(nil, r.in.nonce(), b[5:size], b[:5])
@@ -82,18 +93,25 @@ func (r *Records) Open(b []byte) int {
 		plain = plain[:len(plain)-1]
 	}
 	if err != nil || len(plain) == 0 {
-		r.bad = true
+		r.fail(sys.EBADMSG)
 		return size
 	}
 	r.kind, r.plain, r.opened = plain[len(plain)-1], plain[:len(plain)-1], true
 	return size
 }
 
+// fail is tls_err_abort.
+func (r *Records) fail(e sys.Errno) { r.failed, r.over = e, true }
+
+// Ready reports whether there is something to read, or an error.
+func (r *Records) Ready() bool { return r.opened || r.failed != 0 }
+
 // Read reads the opened record: of data only unless any is set, and so that it is read again if peek is. EAGAIN says that there is none.
 func (r *Records) Read(p []byte, any, peek bool) (n int, kind uint8, e sys.Errno) {
 	switch {
-	case r.bad:
-		return 0, 0, sys.EBADMSG
+	case r.failed != 0:
+		e, r.failed = r.failed, 0
+		return 0, 0, e
 	case !r.opened:
 		return 0, 0, sys.EAGAIN
 	case !any && r.kind != sys.RecordData:

@@ -69,7 +69,7 @@ func (s *tcpSocket) window() int { return s.receiveBuffer - s.in.len() }
 func (s *tcpSocket) enough() bool {
 	if s.tls != nil {
 		s.pull()
-		return s.tls.opened || s.tls.bad
+		return s.tls.Ready()
 	}
 	return s.in.len() >= s.lowat || s.window() <= 0
 }

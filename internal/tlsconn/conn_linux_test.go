@@ -294,6 +294,7 @@ func (p *pairOfConns) step(op byte, arg int) {
 		p.send(e, 1+size)
 	case 4:
 		p.event(e)
+		e.Careful(arg%2 == 0)
 		if arg >= 128 && e.failed == 0 {
 			if _, now := e.Givable(); now && e.next == 0 {
 				e.Give(p.w, e.fd)

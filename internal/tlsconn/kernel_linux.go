@@ -12,6 +12,9 @@ import (
 // forgotten it.
 var errKeyUpdate = errors.New("tls: the peer has changed its keys, and the kernel, which has the connection, cannot follow")
 
+// errNoRecord is what a peer has sent that is no record of TLS.
+var errNoRecord = errors.New("tls: the peer has sent what is no record")
+
 // kernelConn is a connection whose records are the kernel's.
 type kernelConn struct {
 	about tls.ConnectionState // without certificates
@@ -24,8 +27,7 @@ func InKernel(about tls.ConnectionState) *Conn { return &Conn{kernel: &kernelCon
 // InKernel reports whether the records of the connection are the kernel's.
 func (c *Conn) InKernel() bool { return c.kernel != nil }
 
-// Givable reports whether the connection can be given to the kernel: ever, and now. If it is not now, Recv stops behind each record from then on, until
-// Careless is called.
+// Givable reports whether the connection can be given to the kernel: ever, and now.
 func (c *Conn) Givable() (ever, now bool) {
 	g := c.give
 	if g == nil || c.handshaking {
@@ -34,9 +36,6 @@ func (c *Conn) Givable() (ever, now bool) {
 	ever = !g.doubt && !c.ended && !c.closed && !c.closing && c.errno == 0 && c.failed == 0 && c.unsent == 0 && c.Err == nil &&
 		g.secret[0] != nil && g.secret[1] != nil
 	now = ever && c.Whole() && len(c.out) == 0 && c.offered == 0
-	if ever && !now {
-		g.careful = true
-	}
 	if !ever {
 		c.keep()
 	}
@@ -48,10 +47,11 @@ func (c *Conn) Whole() bool {
 	return len(c.in) == 0 && c.record.head == 0 && (c.give == nil || !c.give.left && !c.give.open)
 }
 
-// Careless has Recv read as much as it can again.
-func (c *Conn) Careless() {
+// Careful has Recv stop behind each record, and receive nothing of the next one, so that there are moments at which the connection can be given
+// to the kernel; or not any more.
+func (c *Conn) Careful(on bool) {
 	if c.give != nil {
-		c.give.careful = false
+		c.give.careful = on
 	}
 }
 
@@ -127,8 +127,11 @@ const (
 
 // Broken notes that the kernel cannot read the connection any more, and returns what Recv returns from now on.
 func (c *Conn) Broken(env *Env, fd int, e sys.Errno) sys.Errno {
-	if e == sys.EBADMSG {
+	switch e {
+	case sys.EBADMSG:
 		return c.invalid(env, fd, alertBadRecordMAC, tls.AlertError(alertBadRecordMAC))
+	case sys.EINVAL, sys.EMSGSIZE: // tls_rx_msg_size
+		return c.invalid(env, fd, alertUnexpectedMessage, errNoRecord)
 	}
 	c.failed = e
 	return e

@@ -63,6 +63,13 @@ func (s *streams) checkFlow(slot uint32, f *streamFlow) {
 	if f.kept && s.keep.ledger.Record(slot).Generation() != f.gen {
 		l.Violated(29, "slot %d: a flow that is kept has no record", slot)
 	}
+	if t := f.tls; t != nil {
+		for side, c := range t.conn {
+			if c != nil && !t.under(side) && (t.tries < 0 || t.tries == 0 && c.IsCareful()) {
+				l.Violated(10, "slot %d: %d short turns are left, and the connection of side %d is read with care: %v", slot, t.tries, side, c.IsCareful())
+			}
+		}
+	}
 	if v := s.violation(f); v != nil {
 		l.Violated(v.Number, "slot %d, state %d: %s", slot, f.state, v.What)
 	}

@@ -24,25 +24,19 @@ import (
 // takes nothing there is none, and the other direction is not to wait for that.
 const giveTries = 64
 
-// short returns how much a turn of a half may move: a record at the most, and nothing if what was read is whole.
+// short returns how much a turn of a half may move: one read at the most, and nothing if it has something to deliver, which may be all that the process has.
 func (t *flowTLS) short(h, budget int) int {
-	t.tries--
-	switch {
-	case t.has(h) && !t.conn[h].Whole():
-		return min(budget, 1)
-	case t.flow.half[h].Held() == 0:
-		t.tries -= giveTries / 8 // it does nothing, and waits for the other half
+	if t.flow.half[h].Held() > 0 && (!t.has(h) || t.conn[h].Whole()) {
+		return 0
 	}
-	return 0
+	return min(budget, 1)
 }
 
-// tryGiveTLS gives the connections of a flow to the kernel if a turn has left nothing of them in the process.
+// tryGiveTLS gives the connections of a flow to the kernel if a short turn has left nothing of them in the process.
 func (s *streams) tryGiveTLS(f *streamFlow) {
 	t := f.tls
-	if s.giveTLS(f) || !t.keepable() {
-		t.tries = 0
-	}
-	if t.tries <= 0 {
+	t.tries--
+	if s.giveTLS(f) || !t.keepable() || t.tries <= 0 {
 		t.tries = 0
 		t.careful(false)
 	}
@@ -75,7 +69,7 @@ func (t *flowTLS) keepable() bool {
 // hurry has the next turns of a flow be short, unless nothing has moved since they were.
 func (t *flowTLS) hurry() {
 	moved := t.flow.half[up].In + t.flow.half[down].In
-	if t.tries == 0 && moved != t.tried {
+	if t.tries == 0 && moved != t.tried && t.flow.early == nil { // not while it has a bandwidth: a turn may read one byte then
 		t.tries, t.tried = giveTries, moved
 		t.careful(true)
 	}
@@ -125,8 +119,8 @@ func (s *streams) giveTLS(f *streamFlow) bool {
 	}
 	for side, c := range t.conn {
 		if c != nil && !c.InKernel() && !c.Give(s.shared.kernel, int(f.fd[side])) {
-			if c.Failed() {
-				s.makeReady(f) // it tells by its next turn
+			if c.Unsent() != 0 {
+				s.again(f) // the next turn tells
 			}
 			return false
 		}
@@ -142,18 +136,23 @@ func (s *streams) giveTLS(f *streamFlow) bool {
 		f.half[h].Refuse(why)
 	}
 	s.env.Held += env.Held
-	for h := range f.half {
-		if f.wait[h] == pump.WantRead { // the kernel may have decrypted something already
-			f.wait[h] = pump.Again
-		}
-	}
-	s.makeReady(f)
+	s.again(f) // the kernel may have decrypted something already
 	for side := range t.conn {
 		if t.has(side) {
 			f.one |= oneKernelTLS << side
 		}
 	}
 	return true
+}
+
+// again has the halves of a flow read that wait for something to read.
+func (s *streams) again(f *streamFlow) {
+	for h := range f.half {
+		if f.wait[h] == pump.WantRead {
+			f.wait[h] = pump.Again
+		}
+	}
+	s.makeReady(f)
 }
 
 // restoreTLS has a restored flow go on with TLS that an earlier process has given to the kernel.

@@ -62,6 +62,7 @@ func (s *streams) split(f *streamFlow) (legs []*leg, ok bool) {
 			}
 			return nil, false
 		}
+		t.conn[side].Keep() // nobody settles the leg
 		x := &leg{side: side, tcp: f.tcp[side], odd: f.odd[side], conn: t.conn[side], tls: t, theirs: theirs, info: info, spoke: f.half[up].In > 0}
 		x.fd[side], x.fd[1-side] = int(f.fd[side]), ours
 		if !f.echo && f.fd[sideUpstream] >= 0 {

@@ -198,7 +198,12 @@ func (c *Conn) Recv(env *Env, fd int, tcp, odd bool, p []byte) (n int, e sys.Err
 }
 
 // Turn begins a turn of the owner.
-func (c *Conn) Turn() { c.work, c.idle = 0, 0 }
+func (c *Conn) Turn() {
+	c.work, c.idle = 0, 0
+	if c.kernel != nil {
+		c.more = false // a splice may have set it, and clears nothing
+	}
+}
 
 // More reports whether the last Recv has left something for which there may be no event.
 func (c *Conn) More() bool { return c.more }
@@ -328,7 +333,7 @@ func (c *Conn) Memory() int {
 // Free gives back the buffers. The connection is not used any more.
 func (c *Conn) Free(env *Env) {
 	c.in, c.out, c.most = nil, nil, 0
-	c.keep()
+	c.Keep()
 	c.put(env, &c.inBuf)
 	c.put(env, &c.outBuf)
 }

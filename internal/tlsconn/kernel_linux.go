@@ -3,7 +3,6 @@ package tlsconn
 import (
 	"crypto/tls"
 	"errors"
-	"fmt"
 
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -37,7 +36,7 @@ func (c *Conn) Givable() (ever, now bool) {
 		g.secret[0] != nil && g.secret[1] != nil
 	now = ever && c.Whole() && len(c.out) == 0 && c.offered == 0
 	if !ever {
-		c.keep()
+		c.Keep()
 	}
 	return ever, now
 }
@@ -55,8 +54,11 @@ func (c *Conn) Careful(on bool) {
 	}
 }
 
-// keep forgets what the connection would be given to the kernel with.
-func (c *Conn) keep() {
+// IsCareful reports whether it does.
+func (c *Conn) IsCareful() bool { return c.give != nil && c.give.careful }
+
+// Keep forgets what the connection would be given to the kernel with: it never is.
+func (c *Conn) Keep() {
 	if c.give != nil {
 		c.give.wipe()
 		c.give = nil
@@ -67,7 +69,7 @@ func (c *Conn) keep() {
 // it goes on as it was, or has failed: Recv and Send tell.
 func (c *Conn) Give(k sys.Kernel, fd int) bool {
 	g, state := c.give, c.tls.ConnectionState()
-	defer c.keep()
+	defer c.Keep()
 	out, ok := keys(state.CipherSuite, g.secret[0], g.sent)
 	in, ok2 := keys(state.CipherSuite, g.secret[1], g.read)
 	defer out.Wipe()
@@ -79,8 +81,8 @@ func (c *Conn) Give(k sys.Kernel, fd int) bool {
 	if e != 0 && !begun {
 		return false
 	}
-	if e != 0 {
-		c.failed, c.unsent, c.Err = Invalid, e, fmt.Errorf("tls: the kernel has not taken the connection: %w", e)
+	if e != 0 { // nobody's fault, and nothing more can be read or sent
+		c.failed, c.unsent = e, e
 		return false
 	}
 	c.kernel = &kernelConn{about: tls.ConnectionState{

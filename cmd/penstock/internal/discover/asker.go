@@ -14,12 +14,12 @@ import (
 
 // An asker asks one of a registry's servers, and another one after a failure.
 type asker struct {
-	sources *Sources
-	what    spec.Discover
-	feed    *feed
-	client  *remote.Client // nil: none yet
-	server  int            // which of the client's servers is asked
-	failed  remote.Backoff
+	sources  *Sources
+	registry spec.Registry
+	report   func(error)    // is called with each failure
+	client   *remote.Client // nil: none yet
+	server   int            // which of the client's servers is asked
+	failed   remote.Backoff
 }
 
 // connect makes the client, unless there is one.
@@ -27,7 +27,7 @@ func (a *asker) connect() error {
 	if a.client != nil {
 		return nil
 	}
-	cfg := remote.Of(a.what.Registry)
+	cfg := remote.Of(a.registry)
 	if a.sources.opt.dial != nil {
 		cfg.DialContext = a.sources.opt.dial
 	}
@@ -66,7 +66,7 @@ func (a *asker) handle(err error) time.Duration {
 			return 0 // it has been replaced meanwhile
 		}
 	}
-	a.feed.failed(err)
+	a.report(err)
 	var status *statusError
 	wait := a.failed.Next()
 	if errors.As(err, &status) {

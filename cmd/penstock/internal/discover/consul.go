@@ -66,12 +66,14 @@ func (c consulSource) Watch(ctx context.Context, update func([]upstream.Target, 
 type consulWatch struct {
 	*consulAPI
 	asker
+	what   spec.Discover
+	feed   *feed
 	index  uint64 // 0: the next query does not block
 	leader bool   // the next query goes to the leader although Stale is set
 }
 
 func (c consulSource) follow(ctx context.Context, f *feed) {
-	w := &consulWatch{consulAPI: c.consulAPI, asker: asker{sources: c.sources, what: c.what, feed: f}}
+	w := &consulWatch{consulAPI: c.consulAPI, asker: asker{sources: c.sources, registry: c.what.Registry, report: f.failed}, what: c.what, feed: f}
 	defer w.close()
 	var pace consulPace
 	for ctx.Err() == nil {

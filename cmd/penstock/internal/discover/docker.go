@@ -34,7 +34,7 @@ var dockerContainers = url.Values{"filters": {`{"label":["` + dockerLabel + dock
 // comes if that does not help, SIGKILL.
 var stopSignals = []string{"2", "3", "15", "28", "37", "9"}
 
-// A dockerSource finds members among the containers of a Docker daemon. It lists them, and again after each event.
+// A dockerSource finds members among the containers of a Docker daemon. The sources of a daemon share a dockerWatch.
 type dockerSource struct {
 	sources *Sources
 	what    spec.Discover
@@ -45,7 +45,95 @@ func (s dockerSource) Watch(ctx context.Context, update func([]upstream.Target, 
 }
 
 func (s dockerSource) follow(ctx context.Context, f *feed) {
-	w := &dockerWatch{asker: asker{sources: s.sources, what: s.what, feed: f}, stopping: map[string]bool{}}
+	leave := s.sources.joinDocker(s.what.Registry, f)
+	<-ctx.Done()
+	leave()
+}
+
+// joinDocker has a feed told by the watch of a daemon, until the caller calls leave. The last one to leave waits until the watch has ended.
+func (s *Sources) joinDocker(r spec.Registry, f *feed) (leave func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.docker[r]
+	if w == nil {
+		w = &dockerWatch{feeds: map[*feed]bool{}, stopping: map[string]bool{}, changed: make(chan struct{}, 1)}
+		w.asker = asker{sources: s, registry: r, report: w.lost}
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		running.Go(func() { w.run(ctx) })
+		w.end = func() {
+			cancel()
+			running.Wait()
+		}
+		if s.docker == nil {
+			s.docker = make(map[spec.Registry]*dockerWatch)
+		}
+		s.docker[r] = w
+	}
+	w.join(f)
+	return func() {
+		s.mu.Lock()
+		last := w.leave(f)
+		if last {
+			delete(s.docker, r)
+		}
+		s.mu.Unlock()
+		if last {
+			w.end()
+		}
+	}
+}
+
+// A dockerWatch lists the containers of a daemon, and again after each event, and tells feeds of them.
+type dockerWatch struct {
+	asker
+	end     func()        // ends the watch, and waits until it has ended
+	changed chan struct{} // has an element if containers are to be listed
+
+	mu       sync.Mutex
+	feeds    map[*feed]bool
+	err      error           // why the daemon does not answer; nil if it does, or was not asked yet
+	stopping map[string]bool // containers that have got a signal to stop, by ID
+}
+
+// join adds a feed. It is told the next list, which is asked for now.
+func (w *dockerWatch) join(f *feed) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.feeds[f] = true
+	if w.err != nil {
+		f.failed(w.err)
+	}
+	w.change()
+}
+
+// leave removes a feed, which is told nothing more, and reports whether it was the last one.
+func (w *dockerWatch) leave(f *feed) (last bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.feeds, f)
+	return len(w.feeds) == 0
+}
+
+// lost tells why the daemon does not answer.
+func (w *dockerWatch) lost(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.err = err
+	for f := range w.feeds {
+		f.failed(err)
+	}
+}
+
+// change has the containers listed.
+func (w *dockerWatch) change() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (w *dockerWatch) run(ctx context.Context) {
 	defer w.close()
 	for ctx.Err() == nil {
 		err := w.round(ctx)
@@ -53,13 +141,6 @@ func (s dockerSource) follow(ctx context.Context, f *feed) {
 			remote.Sleep(ctx, w.handle(err))
 		}
 	}
-}
-
-// A dockerWatch is a dockerSource that is watched.
-type dockerWatch struct {
-	asker
-	mu       sync.Mutex
-	stopping map[string]bool // containers that have got a signal to stop, by ID
 }
 
 // round follows the daemon's events until that fails.
@@ -75,9 +156,8 @@ func (w *dockerWatch) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	changed := make(chan struct{}, 1)
 	var reader sync.WaitGroup
-	reader.Go(func() { cancel(w.readEvents(ctx, events, changed)) })
+	reader.Go(func() { cancel(w.readEvents(ctx, events)) })
 	defer reader.Wait()
 	defer events.Close()
 	for {
@@ -87,7 +167,7 @@ func (w *dockerWatch) round(ctx context.Context) error {
 		w.failed.Working()
 		remote.Sleep(ctx, defaultInterval)
 		select {
-		case <-changed:
+		case <-w.changed:
 		case <-time.After(dockerResync):
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -124,7 +204,7 @@ type dockerEvent struct {
 var errEventsEnd = errors.New("the daemon has ended its events")
 
 // readEvents tells of changes until events end, and returns why they do.
-func (w *dockerWatch) readEvents(ctx context.Context, events io.Reader, changed chan<- struct{}) error {
+func (w *dockerWatch) readEvents(ctx context.Context, events io.Reader) error {
 	item := &remote.BoundedReader{R: events}
 	d := json.NewDecoder(item)
 	var pace pace
@@ -138,10 +218,7 @@ func (w *dockerWatch) readEvents(ctx context.Context, events io.Reader, changed 
 			return fmt.Errorf("events: %w", causeOf(ctx, err))
 		}
 		w.note(&e)
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
+		w.change()
 		if err := pace.wait(ctx, d.InputOffset()-at); err != nil {
 			return err
 		}
@@ -163,7 +240,7 @@ func (w *dockerWatch) note(e *dockerEvent) {
 	}
 }
 
-// list lists the containers, and tells the members that they make.
+// list lists the containers, and tells each feed the members that they make.
 func (w *dockerWatch) list(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, listTimeout, errSlow)
 	defer cancel()
@@ -176,9 +253,6 @@ func (w *dockerWatch) list(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list of containers: %w", causeOf(ctx, err))
 	}
-	if err := w.tell(list); err != nil {
-		return err
-	}
-	w.feed.connected()
+	w.tell(list)
 	return nil
 }

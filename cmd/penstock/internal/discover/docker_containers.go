@@ -40,25 +40,35 @@ type containerPort struct {
 	Type                    string // tcp, udp or sctp
 }
 
-// tell tells the members that containers make.
-func (w *dockerWatch) tell(list []container) error {
+// tell tells each feed the members that containers make.
+func (w *dockerWatch) tell(list []container) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.feed.change(true, func(e *edits) {
-		for i := range list {
-			c := &list[i]
-			if !c.in(w.what.Key) || c.State != "running" || !c.healthy() {
-				continue
-			}
-			t, problem := c.member(&w.what)
-			if problem != "" {
-				e.reject("container "+c.name(), problem)
-				continue
-			}
-			t.Draining = t.Draining || w.stopping[c.ID]
-			e.set(t.Addr.AddrPort.String(), t)
+	w.err = nil
+	for f := range w.feeds {
+		if err := f.change(true, func(e *edits) { w.edit(e, list, &f.what) }); err != nil {
+			f.failed(err)
+		} else {
+			f.connected()
 		}
-	})
+	}
+}
+
+// edit sets the members that containers make for d. The caller holds w.mu.
+func (w *dockerWatch) edit(e *edits, list []container, d *spec.Discover) {
+	for i := range list {
+		c := &list[i]
+		if !c.in(d.Key) || c.State != "running" || !c.healthy() {
+			continue
+		}
+		t, problem := c.member(d)
+		if problem != "" {
+			e.reject("container "+c.name(), problem)
+			continue
+		}
+		t.Draining = t.Draining || w.stopping[c.ID]
+		e.set(t.Addr.AddrPort.String(), t)
+	}
 }
 
 // label returns the value of a label of ours.

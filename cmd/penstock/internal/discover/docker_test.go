@@ -81,6 +81,87 @@ func TestDockerResync(t *testing.T) {
 	})
 }
 
+// TestDockerShared: groups that find members in the same daemon have one watch, which a new one joins, and which ends with the last one.
+func TestDockerShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := testnet.NewNetwork()
+		s := testfleet.NewMemoryDocker(t, network)
+		s.Run("one", dockerOne)
+		s.Run("two", dockerTwo)
+		sources := New(Options{dial: network.DialContext})
+		streams := func() (n int) {
+			for _, r := range s.Requests() {
+				if r.URL.Path == "/events" {
+					n++
+				}
+			}
+			return n
+		}
+		web, api := inDocker(s), inDocker(s)
+		api.Key, api.Port = "api", 8080
+		first, second := newWatched(t), newWatched(t)
+		stopFirst := first.run(sources.Discoverer(web))
+		first.wants("172.17.0.1:80, [fd00::2]:8080*2")
+		stopSecond := second.run(sources.Discoverer(api))
+		second.wants("172.17.0.1:8080")
+		s.Event("kill", "one", "15")
+		first.wants("172.17.0.1:80 draining, [fd00::2]:8080*2")
+		second.wants("172.17.0.1:8080 draining")
+		third := newWatched(t)
+		stopThird := third.run(sources.Discoverer(web))
+		third.wants("172.17.0.1:80 draining, [fd00::2]:8080*2") // an event from before it joined
+		if n := streams(); n != 1 {
+			t.Errorf("three groups have the daemon's events %d times", n)
+		}
+
+		// Each learns that the daemon is away, one that joins meanwhile at once, and each that it is back.
+		s.Stop()
+		first.fails("connection refused")
+		second.fails("connection refused")
+		fourth := newWatched(t)
+		stopFourth := fourth.run(sources.Discoverer(api))
+		synctest.Wait()
+		if err := fourth.seen().err; err == nil {
+			t.Error("a group that joins while the daemon is away is not told")
+		}
+		s.Start()
+		for _, w := range []*watched{first, third} {
+			w.wants("172.17.0.1:80 draining, [fd00::2]:8080*2")
+		}
+		for _, w := range []*watched{second, fourth} {
+			w.wants("172.17.0.1:8080 draining")
+		}
+		if n := streams(); n != 2 {
+			t.Errorf("the daemon's events were asked for %d times, with one new start", n)
+		}
+
+		// Who leaves is told nothing more, and ends nobody else's watch.
+		stopFirst()
+		left := first.seen().lists
+		s.Die("one")
+		third.wants("[fd00::2]:8080*2")
+		second.wants("")
+		if now := first.seen().lists; now != left {
+			t.Errorf("a group that has left was told %d lists", now-left)
+		}
+		stopSecond()
+		stopThird()
+		stopFourth()
+		synctest.Wait()
+		if len(sources.docker) != 0 {
+			t.Errorf("watches without groups: %d", len(sources.docker))
+		}
+
+		// A watch after the last one is a new one.
+		fifth := newWatched(t)
+		fifth.run(sources.Discoverer(web))
+		fifth.wants("[fd00::2]:8080*2")
+		if n := streams(); n != 3 {
+			t.Errorf("the daemon's events were asked for %d times in the end", n)
+		}
+	})
+}
+
 func TestDockerContainers(t *testing.T) {
 	network := `"NetworkSettings": {"Networks": {"bridge": {"IPAddress": "172.17.0.1"}}}`
 	for _, c := range []struct {
@@ -134,12 +215,14 @@ func dockerTold(t *testing.T, list string, d spec.Discover) string {
 		return err.Error()
 	}
 	var wrong []string
-	w := &dockerWatch{asker: asker{what: d, feed: newFeed(Options{LeftOut: func(_ spec.Discover, problem string) { wrong = append(wrong, problem) }}, d)}}
-	if err := w.tell(containers); err != nil {
+	f := newFeed(Options{LeftOut: func(_ spec.Discover, problem string) { wrong = append(wrong, problem) }}, d)
+	w := &dockerWatch{feeds: map[*feed]bool{f: true}}
+	w.tell(containers)
+	checkTargets(t, f)
+	ts, _, err := f.list()
+	if err != nil {
 		t.Fatal(err)
 	}
-	checkTargets(t, w.feed)
-	ts, _, _ := w.feed.list()
 	return showTargets(ts) + strings.Join(wrong, "; ")
 }
 
@@ -151,7 +234,7 @@ func FuzzDocker(f *testing.F) {
 			dockerTold(t, list, spec.Discover{Registry: spec.Registry{Kind: "docker", Servers: "unix:/d"}, Key: "web", Network: spec.TCP, Published: published})
 		}
 		w := &dockerWatch{stopping: map[string]bool{}}
-		if err := w.readEvents(t.Context(), strings.NewReader(events), make(chan struct{}, 1)); err == nil {
+		if err := w.readEvents(t.Context(), strings.NewReader(events)); err == nil {
 			t.Fatal("events end without an error")
 		}
 	})

@@ -35,7 +35,7 @@ func (s httpSource) Watch(ctx context.Context, update func([]upstream.Target, er
 }
 
 func (s httpSource) follow(ctx context.Context, f *feed) {
-	w := &httpWatch{asker: asker{sources: s.sources, what: s.what, feed: f}}
+	w := &httpWatch{asker: asker{sources: s.sources, registry: s.what.Registry, report: f.failed}, what: s.what, feed: f}
 	defer w.close()
 	for ctx.Err() == nil {
 		err := w.round(ctx)
@@ -54,7 +54,9 @@ func (s httpSource) follow(ctx context.Context, f *feed) {
 // An httpWatch is an httpSource that is watched.
 type httpWatch struct {
 	asker
-	tag string // ETag of the last list; empty: none
+	what spec.Discover
+	feed *feed
+	tag  string // ETag of the last list; empty: none
 }
 
 // round asks for the list, and tells it.

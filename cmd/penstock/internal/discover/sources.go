@@ -30,7 +30,8 @@ type Options struct {
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Sources are the sources of members of all registries. Sources of one registry share a client. The zero value
+// Sources are the sources of members of all registries. Sources of one registry share a client, those of one
+// Docker daemon a watch. The zero value
 // is not usable; nothing runs, and nothing is allocated for a registry, until a Discoverer is watched.
 type Sources struct {
 	opt Options
@@ -38,6 +39,7 @@ type Sources struct {
 	mu      sync.Mutex
 	clients map[spec.Registry]*sharedClient
 	kube    map[spec.Registry]*kubeClient
+	docker  map[spec.Registry]*dockerWatch
 }
 
 // New returns Sources.

@@ -48,14 +48,19 @@ func (r *endsRun) status(what string, is func(*endsStatus) error) error {
 func (r *endsRun) settled() error {
 	return r.status("settled flows", func(s *endsStatus) error {
 		r.clients = slices.DeleteFunc(r.clients, func(c *staying) bool { return c.listener == "short" && !c.open() })
-		flows := len(r.clients)
+		flows := 0
+		for _, c := range r.clients {
+			if c.listener != "pool" || r.goesOn(c.server, c.born, func(m *poolMember) bool { return m.maybe }) {
+				flows++
+			}
+		}
 		for _, c := range r.spread.clients {
 			if c.open() {
 				flows++
 			}
 		}
 		for _, c := range r.grams {
-			if c.server != "" && !c.maybe {
+			if c.server != "" && !c.maybe && r.goesOn(c.server, c.born, func(m *poolMember) bool { return m.gramMaybe }) {
 				flows++
 			}
 		}
@@ -139,6 +144,12 @@ func (r *endsRun) fate(server string, born int, maybe func(*poolMember) bool) (c
 		return "failback", false
 	}
 	return "", false
+}
+
+// goesOn reports whether a flow goes on for certain; see fate.
+func (r *endsRun) goesOn(server string, born int, maybe func(*poolMember) bool) bool {
+	cause, unsure := r.fate(server, born, maybe)
+	return cause == "" && !unsure
 }
 
 // flows sees that those end that must, and that the others go on.

@@ -491,6 +491,7 @@ func (h *conversion) useMap(x *proxy, l *line, to string) {
 			}
 			if def = strings.TrimSpace(def); def != "" {
 				x.uses = append(x.uses, use{l.Place, def, []convert.Condition{{}}, convert.Share{}})
+				h.Note(l.Place, "use_backend: clients without a server name go to %s, too; for HAProxy's map they have nothing to look up, and it goes on to the next rule", convert.Quote(def))
 			}
 			return
 		}

@@ -100,7 +100,7 @@ func (h *conversion) backend(x *proxy, port string) *convert.Group {
 		f.Set("members", members)
 	}
 	if len(discover) > 0 {
-		f.Set("discover", discover)
+		f.Set("discover", discover, "Every address that is found becomes a member; HAProxy takes as many as server-template says.")
 	}
 	if kept[0].tls {
 		if what := convert.Hostless(f); what != "" && tls.Get("verify") == nil && tls.Get("server-name") == nil {

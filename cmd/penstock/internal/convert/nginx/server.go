@@ -154,6 +154,9 @@ func (n *conversion) fillListener(s *settings, d *directive, l *convert.Listener
 		}
 		l.Routes = append(l.Routes, r)
 	}
+	if slices.ContainsFunc(l.Routes, func(r convert.Route) bool { return r.SplitBy != "" }) {
+		l.Comments = append(l.Comments, "With split-by a client stays in its part, but which part that is differs from nginx.")
+	}
 	if !slices.ContainsFunc(l.Routes, func(r convert.Route) bool { return r.To != nil }) {
 		n.Note(pass.Place, "the listener %s is left out: it leads to no group", l.Name)
 		return false

@@ -39,7 +39,6 @@ func (s *simulation) look() {
 	s.lookAtClients() // first: who was lost with a process may be reset
 	for _, f := range s.flows {
 		if f.unexplained != "" && !f.mayReset() && !s.lingererFails(f) {
-
 			s.fail("flow %d: %s, and nobody has done anything to it", f.id, f.unexplained)
 		}
 		f.unexplained = ""
@@ -112,9 +111,6 @@ func (s *simulation) lookAt(st *streams) (leased int64) {
 			if tcp && f.fd[side] >= 0 {
 				want |= recordTCP << side
 			}
-		}
-		if st.delivers(f) { // it has failed, and the next process finds that again
-			return
 		}
 		if r.Flags()&mask != want {
 			s.fail("the record in slot %d has the flags %#x, and the flow %#x", f.slot, r.Flags()&mask, want)
@@ -330,14 +326,14 @@ func (s *simulation) check() {
 			s.fail("flow %d has %d records", f.id, f.records)
 		}
 		for side := range f.half {
-			h := &f.half[side]
+			h, mayReset := &f.half[side], f.mayReset() || s.lingererFails(f)
 			if f.fd[1-side] >= 0 && !h.end {
 				s.fail("flow %d: side %d waits for side %d, and the flow is over", f.id, 1-side, side)
 			}
-			if n := h.got + h.overtaken; !f.mayReset() && f.records == 1 && n != f.written[side] && (f.builtin != Discard || s.deaths == 0) {
+			if n := h.got + h.overtaken; !mayReset && f.records == 1 && n != f.written[side] && (f.builtin != Discard || s.deaths == 0) {
 				s.fail("flow %d: %d bytes that side %d has sent have arrived, and the record says %d", f.id, n, side, f.written[side])
 			}
-			if !f.mayReset() && (!h.end || h.got != h.sent) {
+			if !mayReset && (!h.end || h.got != h.sent) {
 				s.fail("flow %d: of %d bytes that side %d has sent, %d have arrived, and the end: %v\n%s", f.id, h.sent, side, h.got, h.end, s.describe())
 			}
 		}

@@ -16,7 +16,8 @@ type simLingerer struct {
 	process *simkernel.Process
 	core    *core
 	stepper *loop.Stepper
-	ledgers int // of the engine that has handed over: the process keeps their descriptors
+	ledgers int  // of the engine that has handed over: the process keeps their descriptors
+	failed  bool // a connection has failed in it, for want of memory
 }
 
 // lingers is called when the process that hands over makes the engine that goes on.
@@ -59,6 +60,7 @@ func (s *simulation) turnLingerers() {
 			if !s.lingererLives(l, func() { l.stepper.Turn(lo) }) {
 				break
 			}
+			l.lookAt(l.core.streams.all[lo.Index])
 		}
 		if slices.Contains(s.lingerers, l) && l.core.flows() == 0 {
 			s.lingererEnds(l)
@@ -93,9 +95,20 @@ func (s *simulation) lingererDies(l *simLingerer) {
 	s.dropLingerer(l)
 }
 
+// lookAt notes whether connections of a loop have failed.
+func (l *simLingerer) lookAt(st *streams) {
+	failed := func(c Cause) bool {
+		return c == CauseClientFailed || c == CauseUpstreamFailed || c == CauseNoDescriptors
+	}
+	for c, n := range st.loopStats.Ended {
+		l.failed = l.failed || n > 0 && failed(Cause(c))
+	}
+	st.slab.Each(func(f *streamFlow) { l.failed = l.failed || failed(f.cause) })
+}
+
 // lingererFails reports whether a flow's connection may have failed in a process that lingers, for want of memory: the process that has the flow
-// learns of it later.
-func (s *simulation) lingererFails(f *simFlow) bool { return f.lingerer != nil && s.scarce }
+// learns of it later, or not at all if it has delivered everything by then.
+func (s *simulation) lingererFails(f *simFlow) bool { return f.lingerer != nil && f.lingerer.failed }
 
 // someLingererDies has one of them die at a place, or at once.
 func (s *simulation) someLingererDies(n int) bool {

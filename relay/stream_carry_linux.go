@@ -191,13 +191,15 @@ func (s *streams) halfFailed(f *streamFlow, h int) {
 		side = f.endSide(h)
 	}
 	s.failed(f, side, half.Err)
+	if !half.AtSrc { // what it held is dropped
+		s.noteHalfFailed(f, h)
+		half.Close(s.envOf(f))
+		s.turned(f)
+	}
 	if half.AtSrc || f.over(1-h) {
 		s.endFailed(f)
 		return
 	}
-	s.noteHalfFailed(f, h)
-	half.Close(s.envOf(f))
-	s.turned(f)
 	s.rearm(f)
 	if f.wait[1-h] == pump.WantRead {
 		s.carry(f, 1-h)

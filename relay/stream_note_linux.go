@@ -191,6 +191,7 @@ func (s *streams) writeHalfFailed(f *streamFlow, h int) {
 	s.keep.note.Of(h, s.record(f).Half(h), false, false)
 	s.keep.note.Done(&f.half[h])
 	half := s.record(f).Half(h)
+	half.SetOut(f.half[h].Out) // own bytes that were not delivered are dropped, too
 	half.SetBlock(0, 0)
 	half.SetPipe(0)
 }

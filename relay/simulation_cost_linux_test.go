@@ -149,7 +149,7 @@ func (k *costKernel) Socket(family sys.Family, mptcp bool) (int, sys.Errno) {
 // Recv implements [sys.Kernel].
 func (k *costKernel) Recv(fd int, b []byte) (int, sys.Errno) {
 	if x := k.source(fd); !k.past() && !x.secure && (!x.never || k.s.over.HoldMost == 0) { // what is held in front of this read, only its turn knows
-		k.s.lookAtRead(len(b))
+		k.s.lookAtRead(fd, len(b))
 	}
 	n, e := k.Process.Recv(fd, b)
 	k.copied(fd, n, e)
@@ -159,7 +159,7 @@ func (k *costKernel) Recv(fd int, b []byte) (int, sys.Errno) {
 // RecvOne implements [sys.Kernel].
 func (k *costKernel) RecvOne(fd int, m *sys.Message, b []byte) (int, sys.Errno) {
 	if !k.past() {
-		k.s.lookAtRead(len(b))
+		k.s.lookAtRead(fd, len(b))
 	}
 	n, e := k.Process.RecvOne(fd, m, b)
 	k.copied(fd, n, e)

@@ -140,8 +140,8 @@ func (s *streams) writeOdd(f *streamFlow, side int, ev uint32) {
 	if ev&sys.Pri != 0 {
 		s.writeFlags(f, recordUrgent<<side)
 	}
-	if ev&sys.Err != 0 && !f.tcp[side] {
-		s.record(f).Half(side).SetErrno(uint32(sys.ECONNRESET))
+	if half := s.record(f).Half(side); ev&sys.Err != 0 && !f.tcp[side] && half.Errno() == 0 { // or the source is known to have failed
+		half.SetErrno(uint32(sys.ECONNRESET))
 	}
 	if !f.recvOne(side) {
 		f.one |= oneRecv << side

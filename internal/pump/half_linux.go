@@ -471,6 +471,7 @@ func (h *Half) fill(env *Env, src, dst, moved, left int) (int, State) {
 		h.stopSplicing(env, src, datapath.WhyKernel)
 		return 0, Again
 	case e != 0:
+		h.release(env) // the flow may wait for what was delivered before
 		return 0, h.fail(e, true)
 	}
 	h.In += int64(n)

@@ -156,14 +156,9 @@ func TestHalfClosedForEver(t *testing.T) {
 
 // A flow whose reader has stopped moves nothing either.
 func TestIdleWithBytesHeld(t *testing.T) {
-	eachPair(t, Config{}, ListenConfig{Timeouts: Timeouts{Idle: 500 * time.Millisecond}}, func(t *testing.T, r *rig, a, b net.Conn) {
-		a.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-		buf := make([]byte, 1<<20)
-		for {
-			if _, err := a.Write(buf); err != nil {
-				break
-			}
-		}
+	eachPair(t, Config{}, ListenConfig{Timeouts: Timeouts{Idle: time.Minute}}, func(t *testing.T, r *rig, a, b net.Conn) {
+		r.fill(t, a)
+		r.pass(time.Minute)
 		rec := r.expect(CauseIdle)
 		if rec.Up.BytesDropped() <= 0 {
 			t.Errorf("nothing was held: %+v", rec.Up)

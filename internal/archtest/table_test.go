@@ -631,6 +631,7 @@ var table = []rule{
 		"dgram":                           "what it measures",
 		"splice":                          "what it measures",
 		"sandbox":                         "which layers this kernel can hold",
+		"relay/hold":                      "whether the kernel has TLS",
 		"golang.org/x/sys/unix":           "it probes the kernel, including features that the library does not need",
 		"github.com/safchain/ethtool":     "features of network devices; it needs x/sys only",
 		"github.com/charmbracelet/x/term": "whether the output is a terminal",

@@ -2,6 +2,7 @@ package sys
 
 import (
 	"encoding/binary"
+	"fmt"
 	"os"
 	"runtime"
 	"syscall"
@@ -121,9 +122,13 @@ func (Linux) SendRecord(fd int, kind uint8, p []byte) Errno {
 
 // ProbeKernelTLS gives a connection of this process with itself to the kernel, with each cipher, and has it carry something.
 func ProbeKernelTLS() error {
-	for suite, size := range map[uint16]int{0x1301: 16, 0x1302: 32, 0x1303: 32} {
-		if err := probeKernelTLS(suite, size); err != nil {
-			return err
+	for _, c := range [...]struct {
+		name  string
+		suite uint16
+		size  int
+	}{{"AES-128-GCM", 0x1301, 16}, {"AES-256-GCM", 0x1302, 32}, {"ChaCha20-Poly1305", 0x1303, 32}} {
+		if err := probeKernelTLS(c.suite, c.size); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
 	return nil

@@ -102,7 +102,8 @@ type TLS struct {
 	Protocol   string  `json:"protocol,omitempty"` // that ALPN has chosen
 	Resumed    bool    `json:"resumed,omitempty"`
 	Handshake  float64 `json:"handshake,omitempty"` // how long it took
-	Received   int64   `json:"received"`            // bytes of the socket, those of records and the handshake included
+	Kernel     bool    `json:"kernel,omitempty"`    // the kernel encrypts and decrypts, and the connection outlives its worker
+	Received   int64   `json:"received"`            // bytes of the socket, those of records and the handshake included, until the kernel has the connection
 	Sent       int64   `json:"sent"`
 }
 

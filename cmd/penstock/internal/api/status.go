@@ -18,6 +18,8 @@ type Status struct {
 	Config  ConfigInfo `json:"config"`
 	Access  string     `json:"access"`            // of the client that asks: read or full
 	Sandbox *Sandbox   `json:"sandbox,omitempty"` // nil: the process has given up nothing
+	// KernelTLS says whether the kernel has TLS: works, or why not; empty: kernel: auto is nowhere in the configuration, and was not.
+	KernelTLS string `json:"kernel_tls,omitempty"`
 	Sample
 }
 

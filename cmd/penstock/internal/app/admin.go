@@ -151,7 +151,7 @@ func tlsShown(t *stats.TLS) *api.TLS {
 	if t == nil {
 		return nil
 	}
-	out := &api.TLS{ServerName: t.ServerName, Protocol: t.Protocol, Resumed: t.Resumed, Handshake: t.Handshake.Seconds(), Received: t.Received, Sent: t.Sent}
+	out := &api.TLS{ServerName: t.ServerName, Protocol: t.Protocol, Resumed: t.Resumed, Handshake: t.Handshake.Seconds(), Kernel: t.Kernel, Received: t.Received, Sent: t.Sent}
 	if t.Version != 0 {
 		out.Version, out.Cipher = strings.TrimPrefix(tls.VersionName(t.Version), "TLS "), tls.CipherSuiteName(t.CipherSuite)
 	}

@@ -17,7 +17,7 @@ import (
 
 // certificateOptions say how certificates are read.
 func (d *daemon) certificateOptions() certs.Options {
-	return certs.Options{Ask: d.keeping.Asker(earlykeeper.Read)}
+	return certs.Options{Ask: d.keeping.Asker(earlykeeper.Read), KernelTLS: d.kernelTLS.check}
 }
 
 // openCertificates reads the certificates of a configuration's listeners, by name. Warnings were told when the configuration was read.
@@ -41,6 +41,11 @@ func (d *daemon) openCertificates(cfg *spec.Config) (map[string]*certs.Server, e
 			d.tellLack(fmt.Errorf("listeners.%s.tls: %w", l.Name, d.explainProblems(errs)))
 		}
 		servers[l.Name] = s
+	}
+	for _, t := range cfg.ClientTLS() {
+		if t.Kernel { // as long as this process may load the module
+			d.kernelTLS.check()
+		}
 	}
 	return servers, nil
 }

@@ -62,6 +62,7 @@ type parts struct {
 	reloads    reloads
 	active     running
 	splits     splits
+	kernelTLS  kernelTLS
 	bans       bans
 	savedLists savedLists
 
@@ -175,6 +176,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	}
 	d.flows = liveflows.New(d.engine, func() liveflows.Config { return d.active.Load() })
 	answers := upstream.NewAnswersFile(cfg.Node.State, log)
+	d.kernelTLS.log = d.log
 	d.clients = certs.NewClients(d.certificateOptions(), d.tellFiles)
 	d.set = upstream.NewSet(upstream.Options{Clients: d.clients, CertificateExpires: d.certificateExpires, MemberChanged: d.memberChanged, LookupChanged: d.lookupChanged, PanicChanged: d.panicChanged, Control: host.DialControl, MemberRemoved: d.flows.Look, FlowsEnd: d.flows.Look, FlowsKept: d.flowsKept, Joined: d.flows.Rebalance,
 		Explain:    func(err error) error { return d.sandboxed.Explain(err) },

@@ -72,6 +72,7 @@ func (d *snapshot) Status() api.Status {
 	s.Paths = paths(points)
 	s.Keeper = d.keeping.Status(&stats)
 	s.Sandbox = d.sandboxed.Status()
+	s.KernelTLS = d.kernelTLS.status()
 	s.Fleet = d.fleet.status()
 	return s
 }

@@ -21,7 +21,7 @@ const (
 // within the tick of the clock of its file system.
 const settled = 2 * time.Second
 
-// Options say how files are read.
+// Options say how files are read, and what is made of them.
 type Options struct {
 	// Ask opens a file that this process may not open itself; nil: nobody can.
 	Ask func(path string) (*os.File, error)
@@ -29,6 +29,9 @@ type Options struct {
 	Now func() time.Time
 	// Incomplete makes Open return a server whatever is wrong: handshakes that need what cannot be read fail, until Refresh can read it.
 	Incomplete bool
+	// KernelTLS returns why connections cannot be given to the kernel; it is called if tls.kernel asks for that. nil: none are, and the kernel is
+	// not asked.
+	KernelTLS func() error
 }
 
 func (o *Options) now() time.Time {

@@ -170,7 +170,7 @@ func (k *Client) look(o *Options) (tell Problems) {
 			k.told = nil
 			if k.now.Load().base == nil || f.sum != k.files.sum {
 				k.files, k.urgency = f, 0
-				k.now.Store(&material{base: f.config(&k.tls)})
+				k.now.Store(&material{base: f.config(&k.tls, o)})
 				tell = problems
 			}
 		case errs.Error() != k.told.Error():
@@ -312,11 +312,11 @@ func (f *files) checkTime(t *spec.ClientTLS, o *Options) (worst int, warning Pro
 }
 
 // config returns the settings that do not depend on the member.
-func (f *files) config(t *spec.ClientTLS) *tls.Config {
+func (f *files) config(t *spec.ClientTLS, o *Options) *tls.Config {
 	c := &tls.Config{RootCAs: f.authorities, MinVersion: t.MinVersion, InsecureSkipVerify: t.NoVerify}
 	if f.pair != nil {
 		// Whether or not the member names authorities that have signed it: what it says to that is clearer than what it says to none.
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return f.pair, nil }
 	}
-	return inKernel(c, t.Kernel)
+	return o.inKernel(c, t.Kernel)
 }

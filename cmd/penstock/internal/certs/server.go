@@ -205,12 +205,12 @@ func (s *Server) base() *tls.Config {
 	if s.clients != nil {
 		s.clients.use(c)
 	}
-	return inKernel(c, s.spec.Kernel)
+	return s.options.inKernel(c, s.spec.Kernel)
 }
 
 // inKernel returns a configuration whose connections are given to the kernel if that is wanted, and the kernel has TLS.
-func inKernel(c *tls.Config, wanted bool) *tls.Config {
-	if wanted && hold.CheckKernelTLS() == nil {
+func (o *Options) inKernel(c *tls.Config, wanted bool) *tls.Config {
+	if wanted && o.KernelTLS != nil && o.KernelTLS() == nil {
 		return hold.TLSInKernel(c)
 	}
 	return c

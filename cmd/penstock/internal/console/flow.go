@@ -110,7 +110,11 @@ func tlsLine(t *api.TLS) string {
 	if t.Resumed {
 		parts = append(parts, "resumed")
 	}
-	return strings.Join(append(parts, "handshake "+span(t.Handshake)), ", ")
+	where := "in user space"
+	if t.Kernel {
+		where = "in the kernel"
+	}
+	return strings.Join(append(parts, "handshake "+span(t.Handshake), where), ", ")
 }
 
 // identityLine says who the client is by its certificate.

@@ -240,7 +240,7 @@ func newFlow(id uint64, client string) api.FlowDetail {
 		ALPN: []string{"h2"}, Loop: 1, Local: relay.Addr{Network: relay.TCP, AddrPort: netip.MustParseAddrPort("198.51.100.1:443")},
 		Peer: relay.Addr{Network: relay.TCP, AddrPort: netip.MustParseAddrPort("198.51.100.200:999")}, Attempts: 2, Connect: 0.0012, FirstByte: 0.034,
 		ClientTCP: info, UpstreamTCP: info, IdleLimit: 300, RateLimit: 10 << 20,
-		ClientTLS:   &api.TLS{Version: "1.3", Cipher: "TLS_AES_128_GCM_SHA256", ServerName: "www.example.com", Protocol: "h2", Resumed: true, Handshake: 0.002},
+		ClientTLS:   &api.TLS{Version: "1.3", Cipher: "TLS_AES_128_GCM_SHA256", ServerName: "www.example.com", Protocol: "h2", Resumed: true, Kernel: true, Handshake: 0.002},
 		UpstreamTLS: &api.TLS{}, Identity: &api.Identity{Subject: "CN=\x1b[31mred", Names: "spiffe://example/ops", Serial: "1f"},
 	}
 }

@@ -90,6 +90,9 @@ func statusPairs(s *api.Status) [][2]string {
 	if s.Sandbox != nil {
 		list = append(list, [2]string{"sandbox", sandboxText(s.Sandbox)})
 	}
+	if s.KernelTLS != "" {
+		list = append(list, [2]string{"kernel's TLS", printable(s.KernelTLS)})
+	}
 	if s.Fleet != nil {
 		list = append(list, fleetPairs(s.Fleet, s.Time)...)
 	}

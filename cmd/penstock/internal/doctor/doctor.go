@@ -125,6 +125,7 @@ func examine(m machine, progress func(string)) (all []Finding) {
 	progress("")
 	all = append(all, kernel(m.root)...)
 	all = append(all, features(m.try, s)...)
+	all = append(all, kernelTLS(m.root, m.try))
 	all = append(all, limits(m.root)...)
 	all = append(all, capabilities(m.root)...)
 	if m.sandbox != nil {

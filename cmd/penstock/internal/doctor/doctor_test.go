@@ -48,6 +48,7 @@ var good = map[string]string{
 	"proc/sys/net/core/default_qdisc":              "fq_codel",
 	"proc/sys/net/ipv4/ip_local_port_range":        "32768\t60999",
 	"proc/sys/net/ipv4/tcp_migrate_req":            "1",
+	"proc/sys/net/ipv4/tcp_available_ulp":          "espintcp mptcp tls",
 	"proc/sys/net/ipv4/tcp_congestion_control":     "cubic",
 	"proc/sys/net/ipv4/ip_unprivileged_port_start": "1024",
 	"sys/class/net/eth0/operstate":                 "up",
@@ -110,6 +111,7 @@ func TestGolden(t *testing.T) {
 			"proc/sys/net/core/netdev_max_backlog":  "300",
 			"proc/sys/net/ipv4/ip_local_port_range": "60000\t60999",
 			"proc/sys/net/ipv4/tcp_migrate_req":     "0",
+			"proc/sys/net/ipv4/tcp_available_ulp":   "espintcp mptcp",
 			"proc/sys/fs/nr_open":                   "4096",
 
 			"proc/sys/net/netfilter/nf_conntrack_max":   "32768",
@@ -268,7 +270,7 @@ func TestThisMachine(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if groups["kernel"] != 1+len(kernelFeatures) || groups["limits"] < 5 || groups["capabilities"] == 0 || groups["speed"] < 3 {
+	if groups["kernel"] != 2+len(kernelFeatures) || groups["limits"] < 5 || groups["capabilities"] == 0 || groups["speed"] < 3 {
 		t.Errorf("findings by group: %v\n%s", groups, text)
 	}
 }

@@ -53,6 +53,9 @@ func checkLog(c *spec.Config, p *config.Report) {
 // checkFiles reports what is wrong with certificates and keys.
 func checkFiles(c *spec.Config, p *config.Report, sandboxed bool) {
 	o := certs.Options{Ask: p.Open}
+	if !sandboxed {
+		checkKernelTLS(c, p)
+	}
 	for _, l := range c.Listeners {
 		if l.TLS != nil {
 			checkServerTLS(l, o, p, sandboxed)

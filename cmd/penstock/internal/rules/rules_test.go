@@ -12,6 +12,28 @@ import (
 
 // What this host has decides whether an access log can be: a folder is an error at its place, a
 // folder that is not there a warning. A listener that relays to itself has its place, too.
+// A check warns of kernel: auto where the kernel has no TLS, and asks the kernel nothing that would load it.
+func TestCheckKernelTLS(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "penstock.yaml")
+	text := "listeners: {l: {listen: \"tcp://127.0.0.1:1\", to: g}}\ngroups:\n  g:\n    members: [\"tcp://127.0.0.1:2\"]\n    tls: {kernel: auto}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := availableULPs
+	defer func() { availableULPs = before }()
+	availableULPs = filepath.Join(dir, "ulps")
+	for ulps, want := range map[string]string{"espintcp mptcp tls\n": "", "espintcp mptcp\n": file + ":5:19: groups.g.tls.kernel: " + errNoKernelTLS.Error()} {
+		if err := os.WriteFile(availableULPs, []byte(ulps), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, warnings, err := (&config.Source{Paths: []string{file}}).Load(OnHost(false)...)
+		if err != nil || strings.TrimSpace(warnings.String()) != want {
+			t.Errorf("%q: %v, %s\nwant %s", ulps, err, warnings, want)
+		}
+	}
+}
+
 func TestRulesAboutThisHost(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "penstock.yaml")

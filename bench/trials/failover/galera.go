@@ -79,7 +79,18 @@ func (g *galera) template(c *cluster) string {
 ` + c.servers(func(i int, _ *member) string { return "check" + map[bool]string{true: " backup"}[i > 0] })
 }
 
-func (g *galera) connect(c conn) db { return &sql{&mariadb{conn: c}, "SELECT @@port"} }
+func (g *galera) connect(c conn) db { return &galeraServer{sql{&mariadb{conn: c}, "SELECT @@port"}} }
+
+// galeraServer is a server that may not have applied yet what another one has acknowledged.
+type galeraServer struct{ sql }
+
+// rows waits until the server has applied what the cluster has acknowledged. Otherwise a row that was written a moment ago would be missing.
+func (g *galeraServer) rows(writer string) ([]string, error) {
+	if _, err := g.ask("SET SESSION wsrep_sync_wait = 1"); err != nil {
+		return nil, err
+	}
+	return g.sql.rows(writer)
+}
 
 // promoted reports whether a member is synced in a cluster of the others.
 func (g *galera) promoted(c *cluster, m, old *member) bool {

@@ -148,7 +148,7 @@ func (s *settings) round(event string, c *cluster, writers []*writer, results ma
 	}
 	defer server.Close()
 	for _, w := range writers {
-		o, err := w.outcome(start, promoted, old.port, server)
+		o, lost, err := w.outcome(start, promoted, old.port, server)
 		if err != nil {
 			return err
 		}
@@ -159,6 +159,9 @@ func (s *settings) round(event string, c *cluster, writers []*writer, results ma
 			fmt.Fprintf(s.Out, "\t%.4g %s", f.of(o), f.unit)
 		}
 		fmt.Fprintf(s.Out, "\t%.4g promoted-after-s\n", promoted.Sub(start).Seconds())
+		for _, row := range lost {
+			fmt.Fprintf(s.Out, "# missing: %s\n", row)
+		}
 	}
 	return missing
 }

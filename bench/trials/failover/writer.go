@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"strconv"
 	"sync"
@@ -138,17 +139,23 @@ type outcome struct {
 	Stale    float64 // rows that the old primary has acknowledged after the first of the new one
 }
 
-// outcome returns what became of the rows that were acknowledged until now. server is the new primary.
-func (w *writer) outcome(event, promoted time.Time, old string, server db) (o outcome, err error) {
+// outcome returns what became of the rows that were acknowledged until now, and describes those that are missing. server is the new primary.
+func (w *writer) outcome(event, promoted time.Time, old string, server db) (o outcome, missing []string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock() // so that no row is acknowledged meanwhile
+	read := time.Now()
 	has, err := w.kept(server)
 	if err != nil {
-		return o, err
+		return o, nil, err
+	}
+	for _, a := range w.acks {
+		if !has[a.row] {
+			missing = append(missing, fmt.Sprintf("row %d, acknowledged by the server at %s, %.3f s after the event and %.3f s before the rows were read", a.row, a.server, a.at.Sub(event).Seconds(), read.Sub(a.at).Seconds()))
+		}
 	}
 	o = judge(w.acks, has, event, promoted, old)
 	o.ReadOnly, o.Failed = float64(w.readOnly), float64(w.failed)
-	return o, nil
+	return o, missing, nil
 }
 
 // judge says what became of acknowledged rows, in their order, of which the new primary has some.

@@ -112,11 +112,13 @@ func (h *conversion) test(x *proxy, here convert.Place, words []string) test {
 	if converters != "" && converters != "lower" {
 		return test{why: name + "," + converters + " has no counterpart"}
 	}
-	switch strings.ToLower(name) {
-	case "req.ssl_sni", "req_ssl_sni":
+	switch name := strings.ToLower(name); name {
+	case "req.ssl_sni", "req_ssl_sni", "ssl_fc_sni":
+		x.cases = x.cases || !folded && converters != "lower"
+		if name == "ssl_fc_sni" {
+			return sniTest(method, values).ended()
+		}
 		return sniTest(method, values)
-	case "ssl_fc_sni":
-		return sniTest(method, values).ended()
 	case "ssl_fc":
 		if len(values) == 0 {
 			return test{Condition: convert.Condition{Ended: true}}

@@ -21,6 +21,7 @@ type proxy struct {
 	rate       int
 	acls       map[string]*acl
 	lists      []string // the names of lists that its rules have read
+	cases      bool     // a condition tells capital letters of server names from small ones
 	uses       []use
 	fallback   string // default_backend
 	fallbackAt convert.Place

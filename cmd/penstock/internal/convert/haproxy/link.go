@@ -110,6 +110,9 @@ func (h *conversion) listener(x *proxy, b bind, l *convert.Listener) bool {
 		back *proxy
 	}
 	var choices []choice
+	if x.cases {
+		l.Comments = append(l.Comments, "Without -i HAProxy tells capital letters of server names from small ones; here they are the same.")
+	}
 	for _, u := range x.uses {
 		if u.to == "" {
 			l.Comments = append(l.Comments, "Left out: the use_backend of line "+strconv.Itoa(u.Line)+". Its clients go on to the next route that matches.")

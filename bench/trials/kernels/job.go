@@ -18,6 +18,7 @@ type job struct {
 	what    string
 	tests   string   // the folder of a package, from the root of the repository
 	command []string // {work} is the folder of what was built
+	trial   string   // the folder in bench/trials of the program that the command runs; empty: none
 }
 
 // jobs are those that ask the kernel for something. The tests of cmd/penstock itself are not here: they build the daemon, which takes an emulated
@@ -41,7 +42,9 @@ var jobs = []job{
 	testsOf("cmd/penstock/internal/packets", "packet captures"),
 	testsOf("cmd/penstock/internal/sandboxneeds", "what the daemon needs in its sandbox"),
 	{name: "kills", what: "20 kills of a worker under load, no byte wrong and no flow lost", command: []string{"{work}/chaos", "-binary", "{work}/penstock", "-kills", "20",
-		"-every", "10s", "-clients", "200ms", "-keep-after", "2s", "-slack", "30s", "-watchdog", "30s", "-patience", "2m"}},
+		"-every", "10s", "-clients", "200ms", "-keep-after", "2s", "-slack", "30s", "-watchdog", "30s", "-patience", "2m"}, trial: "chaos"},
+	{name: "tls", what: "10 kills and 5 upgrades of a worker under TLS that the kernel has, no byte wrong and no flow lost", command: []string{"{work}/tlskernel",
+		"-penstock", "{work}/penstock", "-kills", "10", "-upgrades", "5", "-every", "4s", "-flows", "2", "-patience", "4m"}, trial: "tlskernel"},
 }
 
 func testsOf(folder, what string) job { return job{name: folder, what: what, tests: folder} }
@@ -51,7 +54,7 @@ func (s *setup) binary(j job) string {
 	return filepath.Join(s.work, strings.ReplaceAll(j.tests, "/", "_")+".test")
 }
 
-// build builds the daemon, the script that kills it, and the test binaries.
+// build builds the daemon, the trials that kill it, and the test binaries.
 func (s *setup) build(chosen []job) error {
 	if err := os.MkdirAll(s.work, 0o755); err != nil {
 		return err
@@ -60,11 +63,11 @@ func (s *setup) build(chosen []job) error {
 		return err
 	}
 	for _, j := range chosen {
-		args := []string{"build", "-buildvcs=false", "-o", filepath.Join(s.work, "chaos"), "./bench/trials/chaos"}
+		args := []string{"build", "-buildvcs=false", "-o", filepath.Join(s.work, j.trial), "./bench/trials/" + j.trial}
 		switch {
 		case j.tests != "":
 			args = []string{"test", "-c", "-buildvcs=false", "-tags", "penstock_invariants", "-o", s.binary(j), "./" + j.tests}
-		case j.name != "kills":
+		case j.trial == "":
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "building for %s\n", j.name)

@@ -18,10 +18,13 @@ var errNoRecord = errors.New("tls: the peer has sent what is no record")
 type kernelConn struct {
 	about tls.ConnectionState // without certificates
 	skip  int                 // bytes of a message of the handshake that are still to come
+	rest  bool                // an earlier process may have read the beginning of a message, and nothing was read since
 }
 
 // InKernel returns the end of a connection that an earlier process has given to the kernel. about says what was negotiated.
-func InKernel(about tls.ConnectionState) *Conn { return &Conn{kernel: &kernelConn{about: about}} }
+func InKernel(about tls.ConnectionState) *Conn {
+	return &Conn{kernel: &kernelConn{about: about, rest: true}}
+}
 
 // InKernel reports whether the records of the connection are the kernel's.
 func (c *Conn) InKernel() bool { return c.kernel != nil }
@@ -111,8 +114,11 @@ func (c *Conn) recvKernel(env *Env, fd int, m *sys.Message, p []byte) (n int, e 
 		case e == 0 && n == 0:
 			c.failed, c.Err = Truncated, errShort
 			return 0, c.failed
-		case e == sys.EAGAIN, e == 0:
-			return n, e
+		case e == 0:
+			c.kernel.rest = false // no message goes on behind data: RFC 8446, 5.1
+			return n, 0
+		case e == sys.EAGAIN:
+			return 0, e
 		default:
 			return 0, c.Broken(env, fd, e)
 		}
@@ -189,16 +195,21 @@ func (c *Conn) Control(env *Env, fd int) (over bool, e sys.Errno) {
 // messages skips tickets, which nobody can use any more: they are good for the secrets that were forgotten.
 func (c *Conn) messages(b []byte) error {
 	const header, newTicket, keyUpdate = 4, 4, 24 // RFC 8446, 4
-	for k := c.kernel; ; {
+	k := c.kernel
+	rest := k.rest
+	for k.rest = false; ; rest = false {
 		n := min(k.skip, len(b))
 		k.skip -= n
 		b = b[n:]
 		switch {
 		case len(b) == 0:
 			return nil
-		case b[0] == keyUpdate:
+		case b[0] == keyUpdate && (!rest || len(b) == header+1):
 			return errKeyUpdate
 		case b[0] != newTicket, len(b) < header:
+			if rest { // of a ticket whose beginning went with that process
+				return nil
+			}
 			return tls.AlertError(alertUnexpectedMessage)
 		}
 		k.skip = header + int(b[1])<<16 + int(b[2])<<8 + int(b[3])

@@ -374,10 +374,11 @@ func (k *capturing) loop(ctx context.Context, out *bufio.Writer, ended chan erro
 	return nil
 }
 
-// over reports whether the file is full, or all flows that the capture is about have ended, and their last packets have come.
+// over reports whether the file is full, or all flows that the capture is about have ended, and their last packets have come, or nobody
+// tells of flows any more and none is open.
 func (k *capturing) over() bool {
 	all := (k.Flow != 0 || k.Capture.Flows() == k.CaptureCmd.Flows) && k.Capture.Flows() > 0 && k.Open() == 0
-	return k.Full || k.Err() != nil || k.alone && k.Flow != 0 || all && time.Since(k.LastEnd()) > packets.Slack
+	return k.Full || k.Err() != nil || k.alone && (k.Flow != 0 || k.Open() == 0) || all && time.Since(k.LastEnd()) > packets.Slack
 }
 
 // turnWait is how long a turn waits for packets, and turnPackets bounds those that it takes.
@@ -394,6 +395,8 @@ func (k *capturing) turn(ended chan error) error {
 			k.line(&l)
 		case err := <-ended:
 			switch k.alone = true; {
+			case k.Flow == 0 && k.Open() == 0:
+				fmt.Fprintf(k.stderr, "penstock: the daemon tells of flows no longer: %s\n", k.explain(err))
 			case k.Flow == 0:
 				fmt.Fprintf(k.stderr, "penstock: the daemon tells of flows no longer, and only those that it has told of are captured: %s\n", k.explain(err))
 			case k.Open() > 0:

@@ -11,8 +11,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/packets"
 	"github.com/penstock/penstock/internal/testwait"
 )
 
@@ -101,6 +103,26 @@ func TestCaptureOver(t *testing.T) {
 	testwait.Until(t, "nobody asks any more, or asks again", func() bool { return len(ended) > 0 || asked.Load() > 1 })
 	if n := asked.Load(); n != 1 || len(lines) != 2 {
 		t.Errorf("%d requests, %d lines", n, len(lines))
+	}
+}
+
+// A capture of a listener's flows is over when nobody tells of flows any more and none is open, and not while one is.
+func TestCaptureAlone(t *testing.T) {
+	k := &capturing{CaptureCmd: &CaptureCmd{Listener: "web", Flows: 10},
+		Capture: packets.New(io.Discard, packets.Config{MaxBytes: 1 << 20, MaxFlows: 10}), alone: true}
+	if !k.over() {
+		t.Error("it goes on though there is nothing to capture")
+	}
+	k.Tell(&api.CaptureFlow{ID: 1})
+	if k.over() {
+		t.Error("it ends though a flow is open")
+	}
+	k.Tell(&api.CaptureFlow{ID: 1, Ended: time.Now()})
+	if !k.over() {
+		t.Error("it goes on though the flow has ended")
+	}
+	if k.alone = false; k.over() {
+		t.Error("it ends though the daemon goes on to tell")
 	}
 }
 

@@ -95,10 +95,10 @@ func (s *simulation) lingererDies(l *simLingerer) {
 	s.dropLingerer(l)
 }
 
-// lookAt notes whether connections of a loop have failed.
+// lookAt notes whether connections of a loop have failed. An inner socket that has says nothing, which counts as crashed.
 func (l *simLingerer) lookAt(st *streams) {
 	failed := func(c Cause) bool {
-		return c == CauseClientFailed || c == CauseUpstreamFailed || c == CauseNoDescriptors
+		return c == CauseClientFailed || c == CauseUpstreamFailed || c == CauseNoDescriptors || c == CauseCrashed
 	}
 	for c, n := range st.loopStats.Ended {
 		l.failed = l.failed || n > 0 && failed(Cause(c))

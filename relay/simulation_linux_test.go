@@ -154,7 +154,7 @@ func (f *simFlow) mayReset() bool {
 // explains reports whether what was done to a flow explains the cause in its record.
 func (s *simulation) explains(f *simFlow, c Cause) bool {
 	quiet := s.world.Elapsed() - f.movedAt
-	if s.explainsTLS(f, c) || f.lingererDied && (c == CauseClientReset || c == CauseUpstreamReset) { // it had told of an end
+	if s.explainsTLS(f, c) || (f.lingererDied || s.lingererFails(f)) && (c == CauseClientReset || c == CauseUpstreamReset) { // it had told of an end
 		return true
 	}
 	switch c {

@@ -75,7 +75,7 @@ func (s *streams) settleFlow(f *streamFlow, r ledger.Record, fds *[2]int) verdic
 		r.SetErrno(uint16(e))
 	}
 	for h := range f.half {
-		if f.wait[h] == pump.Failed {
+		if f.wait[h] == pump.Failed && !f.half[h].AtSrc { // or the next process finds the error in the half's record
 			flags |= recordFailed << h
 		}
 		if !f.half[h].Store(r.Half(h), s.keep.ledger.Arena()) {

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/penstock/penstock/internal/simkernel"
@@ -43,6 +44,9 @@ func (s *simulation) admit(f *Flow) Cause {
 	}
 	s.limit(f, 0)
 	x := s.flowOf(f)
+	if name, ok := x.clientName(); ok {
+		f.SetClient(name)
+	}
 	if x.admitted = true; x.secure.at[sideClient] {
 		if err := f.StartSniff(simSniffMost, simPatience); err != nil {
 			s.fail("sniff: %v", err)
@@ -53,6 +57,11 @@ func (s *simulation) admit(f *Flow) Cause {
 		}
 	}
 	return CauseNone
+}
+
+// clientName returns what the hook calls the client of every second flow, as one that a proxy has named.
+func (f *simFlow) clientName() (a Addr, ok bool) {
+	return Addr{Network: TCP, AddrPort: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, f.id}), 1000)}, f.id%2 == 0
 }
 
 // sniff goes on when a flow has enough bytes.
@@ -84,7 +93,7 @@ func (s *simulation) choose(f *Flow, attempt int) *Addr {
 		if err := f.Queue(); err != nil {
 			s.fail("queue: %v", err)
 		}
-		x.inQueue = f.Ref()
+		x.inQueue, x.queuedAt = f.Ref(), s.world.Elapsed()
 		return nil
 	}
 	if !x.words.told {
@@ -213,6 +222,16 @@ func (s *simulation) checkRecord(f *simFlow, r *Record) {
 		s.fail("flow %d says that it took %v, of which it was queued for %v, and was connected after %v", f.id, r.Duration, r.Queued, r.Connect)
 	case r.Listener == nil || r.Listener.Addr() != s.at[simNetwork(f.unix[sideClient])]:
 		s.fail("flow %d is said to be a client of another listener", f.id)
+	}
+	client := r.Peer
+	if name, ok := f.clientName(); ok && f.admitted {
+		client = name
+	}
+	if r.Client != client {
+		s.fail("flow %d is said to be of %s, rather than of %s", f.id, r.Client, client)
+	}
+	if waited := s.world.Elapsed() - f.queuedAt; f.inQueue != (FlowRef{}) && r.Queued < waited-50*time.Millisecond {
+		s.fail("flow %d ends while it is queued, for %v, and its record says %v", f.id, waited, r.Queued)
 	}
 }
 

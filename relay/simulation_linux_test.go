@@ -138,6 +138,7 @@ type simFlow struct {
 	admitted     bool
 	resumed      bool    // it may go on if it is queued
 	inQueue      FlowRef // it is queued
+	queuedAt     time.Duration
 
 	kept    bool // by the process that runs, or by the one before, as long as flows are restored
 	ref     ref

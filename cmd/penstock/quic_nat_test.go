@@ -170,14 +170,18 @@ type movingClient struct {
 func dialMoving(t *testing.T, ctx context.Context, to net.Addr, config *tls.Config) *movingClient {
 	t.Helper()
 	tr := movingTransport(t)
-	conn, err := tr.Dial(ctx, to, config, &quicgo.Config{MaxIdleTimeout: quicIdle, InitialPacketSize: 1200, DisablePathMTUDiscovery: true,
-		KeepAlivePeriod: time.Second}) // whoever only receives would never tell the server that its port is another one
+	conn, err := tr.Dial(ctx, to, config, movingConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &movingClient{t: t, ctx: ctx, conn: conn}
 	c.ask(1)
 	return c
+}
+
+func movingConfig() *quicgo.Config {
+	return &quicgo.Config{MaxIdleTimeout: quicIdle, InitialPacketSize: 1200, DisablePathMTUDiscovery: true,
+		KeepAlivePeriod: time.Second} // whoever only receives would never tell the server that its port is another one
 }
 
 // movingTransport has a socket of its own.

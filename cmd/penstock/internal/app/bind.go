@@ -259,6 +259,9 @@ func (d *daemon) listenConfig(l *spec.Listener, p *hooks.Socket) relay.ListenCon
 		Mode:     l.Mode,
 		Value:    p,
 	}
+	if !hooks.Divides(l) {
+		c.Hooks.Choose = nil
+	}
 	if l.Datagrams && len(l.ProxyFrom) > 0 {
 		c.Datagram.Origin = p.Origin(l.ProxyFirst)
 	}

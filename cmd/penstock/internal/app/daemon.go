@@ -185,6 +185,7 @@ func newDaemon(log *slog.Logger, level *slog.LevelVar, logDropped func() int64, 
 	d.hooks.Clients, d.hooks.Groups = d.clients, d.set
 	d.hooks.Names = destination.NewCache(upstream.DNS{}.Addresses, cfg.Names, d.keeping.Values.Word)
 	d.hooks.QUICCounts = hooks.NewQUICCounts(d.keeping.Values.Word)
+	d.hooks.End = d.engine.Kill
 	d.hooks.OwnListener = func(at relay.Addr) string { return d.active.Load().ownListeners.ListenerAt(at) }
 	d.active.Store(&activeConfig{Config: &spec.Config{}, ownListeners: cycle.NewListeners(nil, nil)})
 	d.background.Go(d.forgetMembers)

@@ -33,6 +33,8 @@ type Hooks struct {
 	Cycles atomic.Pointer[map[cycle.Hop][]string]
 	// OwnListener returns the name of the listener that accepts connections to an address; empty: none does.
 	OwnListener func(relay.Addr) string
+	// End ends a flow, once the hook that calls it has returned; nil: nothing does.
+	End func(id uint64, c relay.Cause) bool
 
 	Watchers Watchers
 
@@ -48,6 +50,7 @@ func (h *Hooks) Reentered() int64 { return h.decoded.Load() }
 //
 //	accepted    the engine accepts the client, or its first datagram begins a flow
 //	admitted    admit.Controller: access lists and limits
+//	told apart  quicid: the connections of QUIC that come from one address and port, of which each is a flow
 //	sniffed     admit.ParseProxy, clienthello.Parse, quichello: the original client, and the server name
 //	agreed      starttls: whether TLS begins, on both sides
 //	secured     certs.Server: the client's TLS is terminated, and the names of its certificate
@@ -63,6 +66,7 @@ func (h *Hooks) Funcs() relay.Hooks {
 		Admit:     h.admit,
 		Sniff:     h.sniff,
 		Answered:  h.answered,
+		Choose:    h.choose,
 		Secured:   h.secured,
 		Upstream:  h.upstream,
 		Connected: h.connected,

@@ -28,6 +28,7 @@ type Plan struct {
 	routesByName map[string]*spec.Route
 	starts       starttls.Protocol // how clients agree on TLS; nil: they do not
 	quic         []quicTarget      // those of routes whose members speak QUIC, in the routes' order
+	divides      bool              // a client's address may have several flows; see Divides
 	sniffSeries  *account.Series   // counts flows that are being sniffed and have no route yet; nil: no flows are sniffed
 }
 
@@ -58,19 +59,19 @@ func (s *Plan) RouteNamed(name string) *spec.Route { return s.routesByName[name]
 
 // needsFirst reports whether a client's first bytes must be read before it is routed.
 func (s *Plan) needsFirst(from netip.Addr) bool {
-	return len(s.quic) > 0 || s.Certs != nil || s.Spec.StartTLS.Protocol != "" || (s.Spec.Sniff.TLS || s.Spec.Sniff.First) && s.routes.Needs(from)
+	return s.divides || s.Certs != nil || s.Spec.StartTLS.Protocol != "" || (s.Spec.Sniff.TLS || s.Spec.Sniff.First) && s.routes.Needs(from)
 }
 
 // NewPlan returns the plan of a listener whose groups are in set, and whose lists are in all.
 func NewPlan(l *spec.Listener, gate *admit.Controller, set *upstream.Set, clients *certs.Clients, counters *account.Counters, all *lists.Table) *Plan {
 	s := &Plan{Spec: l, Gate: gate, routes: route.New(l, all), choices: map[*spec.Route]*choice{}, routesByName: map[string]*spec.Route{}}
-	s.starts = starttls.ByName(l.StartTLS.Protocol)
+	s.starts, s.divides = starttls.ByName(l.StartTLS.Protocol), Divides(l)
 	for _, r := range l.AllRoutes() {
 		s.choices[r] = newChoice(r, l, set, clients)
 		s.routesByName[r.Name] = r
 		s.addQUIC(r, s.choices[r])
 	}
-	if len(s.quic) > 0 || l.Sniff.TLS || l.Sniff.First || l.TLS != nil || l.StartTLS.Protocol != "" || len(l.ProxyFrom) > 0 {
+	if s.divides || l.Sniff.TLS || l.Sniff.First || l.TLS != nil || l.StartTLS.Protocol != "" || len(l.ProxyFrom) > 0 {
 		s.sniffSeries = counters.Series(account.Key{Listener: l.Name})
 	}
 	return s

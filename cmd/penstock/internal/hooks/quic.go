@@ -24,7 +24,7 @@ func (h *Hooks) quic(f *relay.Flow, p *State, b []byte, last bool) (take int, ne
 	}
 	begun := p.hello.Load()
 	first := begun == nil
-	if first && b != nil && len(p.plan.quic) > 0 && h.recognise(f, p, b) {
+	if first && b != nil && p.plan.divides && h.recognise(f, p, b) {
 		p.watch(f)
 		return 0, relay.SniffDone
 	}

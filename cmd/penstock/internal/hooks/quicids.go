@@ -111,8 +111,12 @@ func (h *Hooks) recognise(f *relay.Flow, p *State, b []byte) bool {
 	conn := newQUICConn(f, head.Version)
 	if head.Kind != quichello.Short && head.Kind != quichello.Handshake {
 		conn.first, _ = quicid.NewID(head.DestID)
+		conn.client, _ = quicid.NewID(head.SrcID)
 		p.hello.Store(&clientTLS{conn: conn})
 		return false
+	}
+	if len(p.plan.quic) == 0 {
+		return false // nobody is recognised here
 	}
 	from := clientAddr(f)
 	for _, t := range p.plan.quic {

@@ -35,10 +35,12 @@ type quicConn struct {
 	member  *upstream.Member          // that has the connection; nil: nobody, or the flow has been there
 	newest  atomic.Pointer[quicid.ID] // of ids, or with which the flow came if it learns none; nil: none
 	ids     []quicUse                 // that the flow has in a table of its listener, the newest one last
+	quicPeer
 }
 
 func newQUICConn(f *relay.Flow, version uint32) *quicConn {
-	conn := &quicConn{socket: f.Listener().Value().(*Socket)}
+	now := time.Now()
+	conn := &quicConn{socket: f.Listener().Value().(*Socket), quicPeer: quicPeer{began: now, last: now}}
 	conn.version.Store(version)
 	return conn
 }
@@ -91,19 +93,31 @@ func (k *quicKnown) find(b []byte, whole bool, from netip.Addr, now time.Time) (
 
 // watch has the hooks see what a client and its member send later, if its connection IDs are to be learned. It is called before the flow
 // has a member. A flow whose connection began nobody knows where teaches nothing: it may well be at the wrong member.
+//
+// Where a client's address may have several flows, the ID that the server names is also how they are told apart.
 func (p *State) watch(f *relay.Flow) {
-	if w, conn := p.target.Load(), p.clientTLS().conn; conn != nil && conn.came != cameByServer && conn.came != cameUnknown && w != nil && w.quic != nil && w.quic.learn {
+	w, conn := p.target.Load(), p.clientTLS().conn
+	if conn == nil || w == nil || conn.came == cameByServer || conn.came == cameUnknown {
+		return
+	}
+	if w.quic.learns() || conn.came == cameNew && p.plan.divides {
 		f.StartSniff(1, 0)
 	}
 }
 
+func (q *quicIDs) learns() bool { return q != nil && q.learn }
+
 // shown sees a datagram of the member of a flow whose client is watched, and reports whether it need see more.
 func (p *State) shown(f *relay.Flow, b []byte) bool {
 	conn, m := p.clientTLS().conn, p.member.Load()
-	if conn == nil || m == nil {
+	if conn == nil {
 		return false
 	}
-	if head, err := quichello.ParseHeader(b); err == nil && (head.Kind == quichello.Initial || head.Kind == quichello.Handshake) {
+	head, err := quichello.ParseHeader(b)
+	if err == nil && head.Kind == quichello.Retry {
+		conn.retry, _ = quicid.NewID(head.SrcID)
+	}
+	if err == nil && (head.Kind == quichello.Initial || head.Kind == quichello.Handshake) {
 		conn.shown, _ = quicid.NewID(head.SrcID)
 		conn.by = m
 		conn.version.Store(head.Version) // they may have agreed on another one
@@ -117,7 +131,7 @@ func (p *State) shown(f *relay.Flow, b []byte) bool {
 // learn sees one of the datagrams that a client sends once its flow has a member, and reports whether it need see more.
 func (h *Hooks) learn(f *relay.Flow, p *State, b []byte) bool {
 	conn, w, m := p.clientTLS().conn, p.target.Load(), p.member.Load()
-	if m == nil || conn == nil || w == nil || w.quic == nil {
+	if m == nil || conn == nil || w == nil || !w.quic.learns() {
 		return false
 	}
 	head, err := quichello.ParseHeader(b)
@@ -125,7 +139,7 @@ func (h *Hooks) learn(f *relay.Flow, p *State, b []byte) bool {
 		return true
 	}
 	id, newest, claimed := head.DestID, conn.newest.Load(), false
-	if head.Kind != quichello.Short && head.Kind != quichello.Initial && head.Kind != quichello.Handshake {
+	if head.Kind != quichello.Short && head.Kind != quichello.Initial && head.Kind != quichello.Handshake || conn.address.tries(id) {
 		return true
 	}
 	for i := len(conn.ids) - 1; i >= 0; i-- {
@@ -209,12 +223,18 @@ func (h *Hooks) forgetIDs(p *State) {
 // encodedQUICConn is what is encoded of a connection: what the IDs that it has yet to learn are judged by only until it has one.
 type encodedQUICConn struct {
 	ids          []quicid.ID // that were learned
-	claimed      uint64      // bits: which of these were claimed
+	claimed      uint64      // bits: which of these were claimed, encodedMoved and encodedVerified
 	version      uint32
 	first, shown quicid.ID
 	came         quicCame  // cameByServer or cameUnknown, of a flow that learns none
 	led          quicid.ID // by which that came; empty: not known
 }
+
+// Bits of encodedQUICConn.claimed beside those of IDs.
+const (
+	encodedMoved    = 1 << (maxFlowIDs + iota) // the flow began with an ID that was known: cameLearned
+	encodedVerified                            // quicPeer.verified
+)
 
 func (c *quicConn) encode(e *hold.Encoder) {
 	var claimed uint64
@@ -222,6 +242,12 @@ func (c *quicConn) encode(e *hold.Encoder) {
 		if c.ids[i].to.from.IsValid() {
 			claimed |= 1 << i
 		}
+	}
+	if c.came == cameLearned {
+		claimed |= encodedMoved
+	}
+	if c.verified {
+		claimed |= encodedVerified
 	}
 	e.Uint(claimed)
 	e.Uint(uint64(c.version.Load()))
@@ -255,6 +281,9 @@ func (e *encodedQUICConn) decodeIDs(dec *hold.Decoder) error {
 
 func (e *encodedQUICConn) decode(dec *hold.Decoder) {
 	e.claimed, e.version = dec.Uint(), uint32(dec.Uint())
+	if e.claimed&encodedMoved != 0 {
+		e.came = cameLearned
+	}
 	if len(e.ids) == 0 {
 		e.first, _ = quicid.NewID(dec.Bytes())
 		e.shown, _ = quicid.NewID(dec.Bytes())
@@ -277,11 +306,12 @@ func (h *Hooks) relearn(f *relay.Flow, p *State, e *encodedQUICConn) {
 	}
 	conn := newQUICConn(f, e.version)
 	conn.first, conn.shown, conn.by, conn.came = e.first, e.shown, m, e.came
+	conn.verified = e.claimed&encodedVerified != 0
 	conn.ledBy(e.led.Bytes())
 	known := *p.clientTLS()
 	known.conn = conn
 	p.hello.Store(&known)
-	if m == nil || w.quic == nil || !w.quic.learn || e.came != cameNew {
+	if m == nil || !w.quic.learns() || e.came != cameNew && e.came != cameLearned {
 		return
 	}
 	for i, id := range e.ids {

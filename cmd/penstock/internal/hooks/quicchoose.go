@@ -1,0 +1,239 @@
+package hooks
+
+import (
+	"slices"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/quicid"
+	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/quichello"
+	"github.com/penstock/penstock/relay"
+)
+
+// A client may have several connections from one address and port, to different names. Each is a flow. Which one a datagram is of is told
+// by, in this order,
+//
+//   - the client's own ID in long headers, which stays the same until the handshake is over;
+//   - the ID that it is addressed to, if the flow has used it before, or the server has named it;
+//   - the member to which that ID leads: by the layout of the flow's own group, because it was learned, or by the layout of another group.
+//
+// An Initial packet that is of none of them begins another connection. For a short header that is of none see quicAddress.
+
+// Divides reports whether the clients of a listener may have several flows at one address: those whose connections are looked at.
+func Divides(l *spec.Listener) bool {
+	if !l.Datagrams {
+		return false
+	}
+	if l.Sniff.TLS {
+		return true
+	}
+	for _, r := range l.AllRoutes() {
+		for _, part := range r.To {
+			if part.Group != nil && newQUICIDs(part.Group, l) != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+const (
+	// roomFrom is how many flows an address has when one that seems to be over gives way to another one. The engine takes no more than one more,
+	// so that there is room at once.
+	roomFrom = 15
+	// unverifiedOver and verifiedOver are for how long the client of a flow that gives way has sent nothing.
+	unverifiedOver, verifiedOver = time.Second, 30 * time.Second
+	// aloneLen is the length of an ID that nobody hits upon by chance, in bytes. A connection that has begun at its address, and is alone there,
+	// stays what it is if a shorter one is known elsewhere.
+	aloneLen = 8
+)
+
+// connOf returns what is known of the connection of a flow; nil: it does not speak QUIC.
+func connOf(f *relay.Flow) *quicConn {
+	if p, ok := f.Value().(*State); ok {
+		return p.clientTLS().conn
+	}
+	return nil
+}
+
+// choose is the hook that finds the flow of a datagram among those of its client's address; nil: a connection begins.
+func (h *Hooks) choose(flows []*relay.Flow, b []byte) *relay.Flow {
+	if len(flows) == 1 && len(b) > 0 && b[0]&0x80 == 0 { // nearly always
+		if conn := connOf(flows[0]); conn == nil || conn.used[0].Begins(b[1:]) {
+			return flows[0]
+		}
+	}
+	head, err := quichello.ParseHeader(b)
+	if err != nil {
+		return latest(flows)
+	}
+	now := time.Now()
+	var best *relay.Flow
+	var to quicid.ID
+	most := 0
+	for _, f := range flows {
+		if conn := connOf(f); conn != nil {
+			if n, id := conn.matches(&head); n > 0 && (best == nil || conn.before(connOf(best), n, most, head.Kind)) {
+				best, most, to = f, n, id
+			}
+		}
+	}
+	if best != nil {
+		connOf(best).take(&head, to, now)
+		return best
+	}
+	switch {
+	case head.Kind == quichello.Short:
+		return h.chooseShort(flows, head.DestID, now)
+	case head.Kind == quichello.Initial && len(b) >= quichello.MinDatagram || head.Kind == quichello.ZeroRTT:
+		h.makeRoom(flows, now)
+		return nil
+	}
+	return latest(flows)
+}
+
+// chooseShort is choose for a short header with an ID that none of the flows knows. b begins with the ID.
+func (h *Hooks) chooseShort(flows []*relay.Flow, b []byte, now time.Time) *relay.Flow {
+	var space [roomFrom + 1]*quicConn
+	conns := space[:0]
+	address := (*quicAddress)(nil)
+	for _, f := range flows {
+		if conn := connOf(f); conn != nil {
+			conns = append(conns, conn)
+			if conn.address != nil {
+				address = conn.address
+			}
+		}
+	}
+	if len(conns) == 0 {
+		return latest(flows)
+	}
+	if !address.tries(b) {
+		if f, begins := h.leads(flows, b, now); begins || f != nil {
+			if f != nil {
+				connOf(f).last = now
+			} else {
+				h.makeRoom(flows, now)
+			}
+			return f
+		}
+	}
+	if len(conns) > 1 && address == nil {
+		address = new(quicAddress)
+	}
+	for _, c := range conns {
+		c.address = address
+	}
+	flowOf := func(c *quicConn) *relay.Flow {
+		return flows[slices.IndexFunc(flows, func(f *relay.Flow) bool { return connOf(f) == c })]
+	}
+	of := address.try(conns, b, func(c *quicConn) (int64, int64) { up, down := flowOf(c).Transfers(); return up.Read, down.Read }, now)
+	return flowOf(of)
+}
+
+// leads returns the flow of the member to which the ID leads with which b begins. If none is there, begins says that the ID leads to another
+// member, as that of a client that has moved here. A connection does not leave its flow because the ID happens to fit the layout of another group.
+func (h *Hooks) leads(flows []*relay.Flow, b []byte, now time.Time) (f *relay.Flow, begins bool) {
+	routable := false
+	for _, f := range flows {
+		own, does := leadsToOwn(f, b)
+		if own {
+			return f, false
+		}
+		routable = routable || does
+	}
+	plan, from := planOf(flows[0]), clientAddr(flows[0])
+	if plan == nil || len(plan.quic) == 0 {
+		return nil, false // its listener is gone
+	}
+	to, id, ok := flows[0].Listener().Value().(*Socket).find(b, false, from, now)
+	m := to.member
+	if conn := connOf(flows[0]); len(flows) == 1 && conn != nil && conn.came == cameNew && id.Len() < aloneLen {
+		ok = false
+	}
+	if !ok || m.Removed() {
+		m = nil
+	}
+	for _, t := range plan.quic {
+		if m == nil && routable && plan.routes.TakesFrom(t.route, from) {
+			m, _ = t.quic.server(t.group, b)
+		}
+	}
+	if m == nil {
+		return nil, false
+	}
+	for _, f := range flows {
+		if stateOf(f).member.Load() == m {
+			return f, false
+		}
+	}
+	return nil, true
+}
+
+// leadsToOwn reports whether the layouts of a flow's group say that an ID is of its member, and whether that makes its IDs by them.
+func leadsToOwn(f *relay.Flow, b []byte) (own, routable bool) {
+	p := stateOf(f)
+	w, m, conn := p.target.Load(), p.member.Load(), p.clientTLS().conn
+	if w == nil || m == nil || conn == nil || w.quic == nil || len(w.quic.layouts) == 0 {
+		return false, false
+	}
+	is := func(id []byte) bool { by, _ := w.quic.server(w.group, id); return by == m }
+	return is(b), conn.came == cameByServer || is(conn.shown.Bytes())
+}
+
+// makeRoom ends a flow that seems to be over, if its address has so many that there may be no room for the one that begins.
+func (h *Hooks) makeRoom(flows []*relay.Flow, now time.Time) {
+	if len(flows) < roomFrom || h.End == nil {
+		return
+	}
+	conns := make([]*quicConn, len(flows))
+	for i, f := range flows {
+		conns[i] = connOf(f)
+	}
+	if over := leastWorth(conns, now); over != nil {
+		h.End(flows[slices.Index(conns, over)].ID(), relay.CauseEvicted)
+	}
+}
+
+// leastWorth returns the connection that seems to be over: of those whose client has not shown that it has had an answer, as forged ones
+// cannot, the one that has begun last; otherwise that whose client has sent nothing for longest, which comes back to its member by its ID if
+// it does send something. nil: none does.
+func leastWorth(conns []*quicConn, now time.Time) (over *quicConn) {
+	for _, c := range conns {
+		if c != nil && now.Sub(c.last) >= c.overAfter() && (over == nil || c.endsBefore(over)) {
+			over = c
+		}
+	}
+	return over
+}
+
+// forgeable reports whether everything that came of a connection may have been sent by somebody who receives nothing at its client's address.
+func (c *quicConn) forgeable() bool { return c.came == cameNew && !c.verified }
+
+func (c *quicConn) overAfter() time.Duration {
+	if c.forgeable() {
+		return unverifiedOver
+	}
+	return verifiedOver
+}
+
+func (c *quicConn) endsBefore(o *quicConn) bool {
+	switch {
+	case c.forgeable() != o.forgeable():
+		return c.forgeable()
+	case c.forgeable():
+		return c.began.After(o.began)
+	}
+	return c.last.Before(o.last)
+}
+
+// latest returns the flow whose client has sent last, of those of an address.
+func latest(flows []*relay.Flow) *relay.Flow {
+	of, last := flows[0], time.Time{}
+	for _, f := range flows {
+		if conn := connOf(f); conn != nil && conn.last.After(last) {
+			of, last = f, conn.last
+		}
+	}
+	return of
+}

@@ -203,6 +203,75 @@ func forged(t *testing.T, q *quicClients, k *kept, victim net.Conn, server, id, 
 	q.mustStay(quicShort("server01"), server)
 }
 
+// The flow with which an ID is tried that nobody knows may end, and the worker goes on.
+func TestQUICTriedFlowEnds(t *testing.T) {
+	t.Parallel()
+	k := runFile(t, `listeners:
+  quic: {listen: "udp://127.0.0.1:0", to: servers}
+groups:
+  servers: {balance: round-robin, members: ["udp://{0}", "udp://{1}", "udp://{2}"], quic: {}}
+`, quicServer(t, "one"), quicServer(t, "two"), quicServer(t, "three"))
+	q := &quicClients{t: t, to: k.at("quic")}
+	c := q.open()
+	servers := map[string]bool{}
+	for i := range 3 {
+		servers[q.at(c, quicInitial(fmt.Sprint("made-up", i), fmt.Sprint("server0", i))+strings.Repeat("\x00", 1200))] = true
+	}
+	if len(servers) != 3 {
+		t.Fatalf("three connections go to %v", servers)
+	}
+	for left := 3; left > 0; left-- {
+		q.at(c, quicShort("nobodys1"))
+		flows, err := k.admin.Flows(k.ctx(), api.Filter{Listener: "quic"}, api.Page{})
+		if err != nil || len(flows.Flows) != left {
+			t.Fatalf("%d flows, %v, want %d", len(flows.Flows), err, left)
+		}
+		oldest := slices.MinFunc(flows.Flows, func(a, b api.Flow) int { return a.Start.Compare(b.Start) })
+		if err := k.admin.Kill(k.ctx(), oldest.ID); err != nil {
+			t.Fatal(err)
+		}
+		testwait.Until(t, "the flow has ended", func() bool {
+			s, err := k.admin.Status(k.ctx())
+			return err == nil && s.Totals.Flows == int64(left-1)
+		})
+	}
+	q.at(c, quicShort("nobodys1"))
+}
+
+// An ID that was learned at a route leads no client there who may not take that route, and has it begin no flow for each datagram.
+func TestQUICLearnedElsewhere(t *testing.T) {
+	t.Parallel()
+	k := runFile(t, `listeners:
+  quic:
+    listen: "udp://127.0.0.1:0"
+    routes: [{from: 127.0.0.2, to: inside}]
+    to: outside
+groups:
+  inside: {members: ["udp://{0}"], quic: {}}
+  outside: {members: ["udp://{1}"], quic: {}}
+`, quicServer(t, "inside"), quicServer(t, "outside"))
+	q := &quicClients{t: t, to: k.at("quic")}
+	c := q.from("127.0.0.2")
+	for _, packet := range []string{quicInitial("made-up1", "server01"), quicHandshake("server01"), quicShort("server01")} {
+		if got := q.at(c, packet); got != "inside" {
+			t.Fatalf("%q went to %s", packet, got)
+		}
+	}
+	if got := q.at(q.from("127.0.0.2"), quicShort("server01")); got != "inside" {
+		t.Errorf("it was not learned: it leads to %s", got)
+	}
+	c = q.open()
+	for range 5 {
+		if got := q.at(c, quicShort("server01")); got != "outside" {
+			t.Errorf("it leads somebody else to %s", got)
+		}
+	}
+	flows, err := k.admin.Flows(k.ctx(), api.Filter{Listener: "quic"}, api.Page{})
+	if err != nil || len(flows.Flows) != 3 {
+		t.Errorf("%d flows, %v, want one of each client", len(flows.Flows), err)
+	}
+}
+
 // allKept waits until the keeper has all flows.
 func (k *kept) allKept() {
 	k.t.Helper()

@@ -115,7 +115,7 @@ func (c *Conn) recvKernel(env *Env, fd int, m *sys.Message, p []byte) (n int, e 
 			c.failed, c.Err = Truncated, errShort
 			return 0, c.failed
 		case e == 0:
-			c.kernel.rest = false // no message goes on behind data: RFC 8446, 5.1
+			c.kernel.rest, c.kernel.skip = false, 0 // no message goes on behind data: RFC 8446, 5.1
 			return n, 0
 		case e == sys.EAGAIN:
 			return 0, e

@@ -31,6 +31,7 @@ func TestRestOfTicket(t *testing.T) {
 		"a KeyUpdate":           {[][]byte{{24, 0, 0, 1, 0}}, true},
 		"its rest twice":        {[][]byte{ticket[100:], ticket[100:]}, true},
 		"its rest behind data":  {[][]byte{nil, ticket[100:]}, true},
+		"what looks like a long ticket's beginning, data and a KeyUpdate": {[][]byte{{4, 16, 0, 0}, nil, {24, 0, 0, 1, 0}}, true},
 	} {
 		c, env, w, peer := newInKernel(t)
 		put := func(kind uint8, p []byte) {

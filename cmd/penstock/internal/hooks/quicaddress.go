@@ -32,7 +32,8 @@ type quicPeer struct {
 //   - its server says nothing for a second while the client repeats itself.
 //
 // Then another connection is tried. What a server sends shows nothing: it may be an answer to something else, or a Stateless Reset. So an
-// ID becomes the connection's only when all others have gone on with theirs, or seem to be over, and this one has not for a while.
+// ID becomes the connection's only when all others have gone on with theirs, or seem to be over, and this one has not for a while, and when a
+// server that does not have it would have been silent.
 //
 // Whoever forges datagrams of an address can begin flows there, and send what nobody knows. So connections come first whose clients have had the
 // server's answer, then the oldest one; and silence leads to none that may be forged.
@@ -46,6 +47,7 @@ type quicGuess struct {
 	of    *quicConn
 	since time.Time // the ID is there
 	heard time.Time // something from the server of of, or when it was given to of
+	spoke bool      // the server of of has said something since then
 	last  time.Time // that it came
 	n     int       // datagrams since then
 	count int       // datagrams in all
@@ -87,15 +89,19 @@ func (a *quicAddress) try(conns []*quicConn, b []byte, moved func(*quicConn) (up
 	}
 	id, _ := quicid.NewID(b[:n])
 	if len(conns) == 1 {
+		if a != nil {
+			a.guesses = nil // whatever was tried is its own, or of one that has ended
+		}
 		conns[0].once, conns[0].last = id, now
 		return conns[0]
 	}
 	read := func(c *quicConn) int64 { _, down := moved(c); return down }
 	g := a.guess(id, now)
+	g.keep(conns)
 	if g.of != nil {
 		switch n := read(g.of); {
 		case n != g.read:
-			g.heard, g.n, g.read = now, 0, n
+			g.heard, g.spoke, g.n, g.read = now, true, 0, n
 		case g.n >= silentCount && now.Sub(g.heard) >= silentTime && slices.ContainsFunc(conns, func(c *quicConn) bool { return c.verified && c != g.of }):
 			g.silent = append(g.silent, g.of)
 		}
@@ -116,17 +122,26 @@ func (a *quicAddress) try(conns []*quicConn, b []byte, moved func(*quicConn) (up
 	}
 	if !slices.Contains(conns, g.of) {
 		g.of = likely(conns)
-		g.heard, g.n, g.read = now, 0, read(g.of)
+		g.heard, g.spoke, g.n, g.read = now, false, 0, read(g.of)
 	}
 	of := g.of
 	g.n++
 	g.count++
 	g.last, of.last = now, now
-	if last && !of.shares && len(g.silent) == 0 && g.count >= silentCount && now.Sub(of.known) > sureTime {
+	if last && !of.shares && len(g.silent) == 0 && g.count >= silentCount && now.Sub(of.known) > sureTime &&
+		g.spoke && now.Sub(g.since) > 2*silentTime {
 		of.use(id, now)
 		a.forget(id)
 	}
 	return of
+}
+
+// keep forgets connections that have ended: those that are not among conns.
+func (g *quicGuess) keep(conns []*quicConn) {
+	ended := func(c *quicConn) bool { return !slices.Contains(conns, c) }
+	if g.silent = slices.DeleteFunc(g.silent, ended); ended(g.of) {
+		g.of = nil
+	}
 }
 
 // What speaks against an ID being a connection's.
@@ -238,6 +253,8 @@ func (c *quicConn) matches(head *quichello.Header) (n int, id quicid.ID) {
 // made up so that it is like that of an earlier one.
 func (c *quicConn) before(o *quicConn, n, m int, kind quichello.Kind) bool {
 	switch {
+	case min(n, m) < quicid.MinLen: // so short an ID begins others by chance
+		return n > m
 	case kind == quichello.Short && c.verified != o.verified:
 		return c.verified
 	case kind == quichello.Short && !c.began.Equal(o.began):

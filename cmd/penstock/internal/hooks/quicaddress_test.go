@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -77,7 +78,12 @@ func (w *quicWorld) deliver(id quicid.ID) *quicConn {
 		of.take(&head, to, w.now)
 		return of
 	}
-	return w.at.try(w.conns, head.DestID, func(c *quicConn) (int64, int64) { return 1 << 50, w.ownerOf(c).read }, w.now)
+	return w.at.try(w.conns, head.DestID, func(c *quicConn) (int64, int64) {
+		if !slices.Contains(w.conns, c) {
+			w.t.Fatal("a connection is asked for that has ended")
+		}
+		return 1 << 50, w.ownerOf(c).read
+	}, w.now)
 }
 
 func (w *quicWorld) ownerOf(c *quicConn) *quicOwner {
@@ -243,6 +249,67 @@ func TestQUICForgedBesideOne(t *testing.T) {
 				t.Errorf("seed %d: %d datagrams went to another server", seed, o.missed)
 			}
 		})
+	}
+}
+
+// end ends a connection, of which the relay knows.
+func (w *quicWorld) end(o *quicOwner) {
+	o.over = true
+	w.conns = slices.DeleteFunc(w.conns, func(c *quicConn) bool { return c == o.conn })
+}
+
+// A connection with which an ID is tried, or was in vain, may end: nobody asks for it any more.
+func TestQUICTriedEnds(t *testing.T) {
+	for first := range 3 {
+		w := newQUICWorld(t, 1)
+		owners := []*quicOwner{w.begin(time.Second, false), w.begin(time.Second, false), w.begin(time.Second, false)}
+		id := w.newID()
+		for range 40 { // until it was tried with each
+			w.deliver(id)
+			w.now = w.now.Add(100 * time.Millisecond)
+		}
+		w.end(owners[first])
+		if of := w.deliver(id); !slices.Contains(w.conns, of) {
+			t.Fatal("a datagram is of a connection that has ended")
+		}
+		for _, g := range w.at.guesses {
+			if slices.Contains(g.silent, owners[first].conn) || g.of == owners[first].conn {
+				t.Error("a connection that has ended is remembered")
+			}
+		}
+		w.begin(time.Second, false)
+		w.deliver(id)
+		for len(w.conns) > 1 {
+			w.end(w.ownerOf(w.conns[0]))
+			w.deliver(id)
+		}
+		if of := w.conns[0]; w.at.tries(id.Bytes()) || of.once != id {
+			t.Errorf("an ID is tried further, though only one connection is there")
+		}
+	}
+}
+
+// A connection that comes back after a while of silence, in a burst and with another ID, is not taken for one that has been silent for longer.
+func TestQUICBurstAfterSilence(t *testing.T) {
+	w := newQUICWorld(t, 1)
+	busy, idle := w.begin(time.Second, false), w.begin(time.Second, false)
+	for _, o := range []*quicOwner{busy, idle} {
+		o.conn.verified = true
+		w.deliver(o.id)
+	}
+	w.now = w.now.Add(time.Minute) // neither says anything; the second one was the last
+	idle.conn.last = idle.conn.last.Add(time.Second)
+	busy.id = w.newID()
+	reached := false
+	for range 100 {
+		got := w.ownerOf(w.deliver(busy.id))
+		reached = got == busy
+		if w.now = w.now.Add(20 * time.Millisecond); reached {
+			break
+		}
+	}
+	if !reached {
+		t.Error("its packets go to the other one's server for ever")
 	}
 }
 

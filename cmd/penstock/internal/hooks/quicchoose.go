@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock/penstock/cmd/penstock/internal/quicid"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
 	"github.com/penstock/penstock/quichello"
 	"github.com/penstock/penstock/relay"
 )
@@ -56,6 +57,8 @@ func connOf(f *relay.Flow) *quicConn {
 	return nil
 }
 
+func speaksNoQUIC(f *relay.Flow) bool { return connOf(f) == nil }
+
 // choose is the hook that finds the flow of a datagram among those of its client's address; nil: a connection begins.
 func (h *Hooks) choose(flows []*relay.Flow, b []byte) *relay.Flow {
 	if len(flows) == 1 && len(b) > 0 && b[0]&0x80 == 0 { // nearly always
@@ -83,6 +86,8 @@ func (h *Hooks) choose(flows []*relay.Flow, b []byte) *relay.Flow {
 		return best
 	}
 	switch {
+	case head.Greased && slices.ContainsFunc(flows, speaksNoQUIC):
+		return flows[slices.IndexFunc(flows, speaksNoQUIC)]
 	case head.Kind == quichello.Short:
 		return h.chooseShort(flows, head.DestID, now)
 	case head.Kind == quichello.Initial && len(b) >= quichello.MinDatagram || head.Kind == quichello.ZeroRTT:
@@ -147,12 +152,12 @@ func (h *Hooks) leads(flows []*relay.Flow, b []byte, now time.Time) (f *relay.Fl
 		return nil, false // its listener is gone
 	}
 	to, id, ok := flows[0].Listener().Value().(*Socket).find(b, false, from, now)
-	m := to.member
-	if conn := connOf(flows[0]); len(flows) == 1 && conn != nil && conn.came == cameNew && id.Len() < aloneLen {
+	if conn := connOf(flows[0]); len(flows) == 1 && conn != nil && conn.came != cameLearned && id.Len() < aloneLen {
 		ok = false
 	}
-	if !ok || m.Removed() {
-		m = nil
+	m := (*upstream.Member)(nil)
+	if ok && plan.leads(to, from) != nil {
+		m = to.member
 	}
 	for _, t := range plan.quic {
 		if m == nil && routable && plan.routes.TakesFrom(t.route, from) {
@@ -183,6 +188,9 @@ func leadsToOwn(f *relay.Flow, b []byte) (own, routable bool) {
 
 // makeRoom ends a flow that seems to be over, if its address has so many that there may be no room for the one that begins.
 func (h *Hooks) makeRoom(flows []*relay.Flow, now time.Time) {
+	if conn := connOf(flows[0]); len(flows) == 1 && conn != nil {
+		conn.last = now // it was alone, and choose has not noted what came
+	}
 	if len(flows) < roomFrom || h.End == nil {
 		return
 	}

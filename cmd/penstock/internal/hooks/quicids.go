@@ -85,6 +85,19 @@ type quicPlace struct {
 
 func (p quicPlace) is(w *Target) bool { return w.Route.Name == p.route && w.To.Name == p.group }
 
+// leads returns where an ID leads that was learned, for a client from an address; nil: it leads nowhere any more, or not this client.
+func (s *Plan) leads(to quicPlace, from netip.Addr) *quicTarget {
+	if to.member.Removed() {
+		return nil
+	}
+	for i := range s.quic {
+		if t := &s.quic[i]; to.is(t.Target) && to.member.Group() == t.group && s.routes.TakesFrom(t.route, from) {
+			return t
+		}
+	}
+	return nil
+}
+
 // quicCame is how the first datagram of a flow was recognised.
 type quicCame uint8
 
@@ -131,12 +144,8 @@ func (h *Hooks) recognise(f *relay.Flow, p *State, b []byte) bool {
 			return h.lead(f, p, t.Target)
 		}
 	}
-	to, id, ok := conn.socket.find(head.DestID, head.Kind != quichello.Short, from, time.Now())
-	for _, t := range p.plan.quic {
-		if !ok || to.member.Removed() {
-			break
-		}
-		if to.is(t.Target) && to.member.Group() == t.group && p.plan.routes.TakesFrom(t.route, from) {
+	if to, id, ok := conn.socket.find(head.DestID, head.Kind != quichello.Short, from, time.Now()); ok {
+		if t := p.plan.leads(to, from); t != nil {
 			conn.member, conn.came = to.member, cameLearned
 			p.hello.Store(&clientTLS{conn: conn})
 			h.use(conn, id, to, time.Now())

@@ -10,8 +10,6 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
 )
 
-// What this host has decides whether an access log can be: a folder is an error at its place, a
-// folder that is not there a warning. A listener that relays to itself has its place, too.
 // A check warns of kernel: auto where the kernel has no TLS, and asks the kernel nothing that would load it.
 func TestCheckKernelTLS(t *testing.T) {
 	dir := t.TempDir()
@@ -34,6 +32,8 @@ func TestCheckKernelTLS(t *testing.T) {
 	}
 }
 
+// What this host has decides whether an access log can be: a folder is an error at its place, a
+// folder that is not there a warning. A listener that relays to itself has its place, too.
 func TestRulesAboutThisHost(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "penstock.yaml")

@@ -153,6 +153,7 @@ func (d *datagrams) Close() {
 // upstreams whose sockets are full is dropped.
 func (d *datagrams) HandOver() {
 	d.keep.settleAll(d.loop.Now)
+	d.loop.Now = d.loop.Clock() // it may have waited for the holder
 	d.flushReplies()
 	d.slab.Each(func(f *datagramFlow) {
 		if !f.kept {

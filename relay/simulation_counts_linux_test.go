@@ -167,7 +167,7 @@ func (s *simulation) checkRestored(r *hold.Restored) {
 func (s *simulation) checkTimes(f *simFlow, r *Record) {
 	now, began := s.world.Now(), s.world.Now().Add(-s.world.Elapsed())
 	switch end := r.Start.Add(r.Duration); {
-	case r.Start.Before(began.Add(f.began)), end.After(now), now.Sub(end) > 50*time.Millisecond && !(s.keeper.full() && now.Sub(end) <= settleLast+50*time.Millisecond): // a hand-over waits for room
+	case r.Start.Before(began.Add(f.began)), end.After(now), now.Sub(end) > 50*time.Millisecond:
 		s.fail("flow %d began at %v, and its record says that it has begun at %v and ended at %v; now it is %v", f.id, f.began, r.Start.Sub(began), end.Sub(began), now.Sub(began))
 	}
 	for h, t := range [2]Transfer{up: r.Up, down: r.Down} {

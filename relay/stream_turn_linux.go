@@ -285,6 +285,7 @@ func (s *streams) HandOver() {
 		}
 	})
 	s.keep.settleAll(s.loop.Now)
+	s.loop.Now = s.loop.Clock() // it may have waited for the holder
 	for _, x := range split {
 		s.leave(x, s.lingering)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"net"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,18 +33,23 @@ listeners: {web: {listen: "tcp://127.0.0.1:0", to: "tcp://{0}"}}
 	testwait.Until(t, "the capture knows that the daemon has ended", func() bool { return strings.Contains(c.said.String(), "tells of flows no longer") })
 	c.interrupt()
 	c.mustEnd()
-	sent := append(owned(1, 100_000), owned(2, 100_000)...)
-	got := payloads(t, c.file)
+	c.mustHave(mine, member, append(owned(1, 100_000), owned(2, 100_000)...))
+}
+
+// mustHave checks that the file has a flow on both sides, each direction as a stream: what its client has sent, and what member has made of that.
+func (k *capturing) mustHave(client net.Conn, member net.Listener, sent []byte) {
+	k.t.Helper()
+	got := payloads(k.t, k.file)
 	if len(got) != 4 {
-		t.Errorf("%d streams, want 4: %s", len(got), c.said)
+		k.t.Errorf("%d streams, want 4: %s", len(got), k.said)
 	}
 	for s, b := range got {
 		want := inverted(sent)
-		if s.from == portNumber(mine.LocalAddr()) || strings.HasSuffix(s.on, " member") && s.from != portNumber(member.Addr()) {
+		if s.from == portNumber(client.LocalAddr()) || strings.HasSuffix(s.on, " member") && s.from != portNumber(member.Addr()) {
 			want = sent
 		}
 		if !bytes.Equal(b, want) {
-			t.Errorf("%v: %d bytes, which are others than the %d that were sent", s, len(b), len(want))
+			k.t.Errorf("%v: %d bytes, which are others than the %d that were sent", s, len(b), len(want))
 		}
 	}
 }

@@ -105,15 +105,18 @@ func (q *quicClients) mustStay(packet, server string) {
 	}
 }
 
+// threeQUICServers has a listener without names, and three members, whose IDs are learned.
+const threeQUICServers = `listeners:
+  quic: {listen: "udp://127.0.0.1:0", to: servers}
+groups:
+  servers: {balance: round-robin, members: ["udp://{0}", "udp://{1}", "udp://{2}"], quic: {}}
+`
+
 // An ID that a client uses leads to its server, whoever sends it from wherever, and each gets its own answers only; also the next one,
 // and after crashes and upgrades. Who has seen an ID cannot have it lead elsewhere.
 func TestQUICLearned(t *testing.T) {
 	t.Parallel()
-	k := runKept(t, `listeners:
-  quic: {listen: "udp://127.0.0.1:0", to: servers}
-groups:
-  servers: {balance: round-robin, members: ["udp://{0}", "udp://{1}", "udp://{2}"], quic: {}}
-`, quicServer(t, "one"), quicServer(t, "two"), quicServer(t, "three"))
+	k := runKept(t, threeQUICServers, quicServer(t, "one"), quicServer(t, "two"), quicServer(t, "three"))
 	q := &quicClients{t: t, to: k.at("quic")}
 	seen := map[string]bool{}
 	for i := range 6 {
@@ -327,11 +330,7 @@ groups:
 // packets do not have the bit that says that they are of QUIC.
 func TestQUICLearnedLate(t *testing.T) {
 	t.Parallel()
-	k := runKept(t, `listeners:
-  quic: {listen: "udp://127.0.0.1:0", to: servers}
-groups:
-  servers: {balance: round-robin, members: ["udp://{0}", "udp://{1}", "udp://{2}"], quic: {}}
-`, quicServer(t, "one"), quicServer(t, "two"), quicServer(t, "three"))
+	k := runKept(t, threeQUICServers, quicServer(t, "one"), quicServer(t, "two"), quicServer(t, "three"))
 	q := &quicClients{t: t, to: k.at("quic")}
 	for i, replace := range []func(){k.crash, k.upgrade} {
 		c, id := q.open(), fmt.Sprintf("server0%d", i)

@@ -126,11 +126,7 @@ func TestQUICSeveralConnections(t *testing.T) {
 // connection leaves its server by that, and none ends, also if the worker is replaced meanwhile.
 func TestQUICForged(t *testing.T) {
 	t.Parallel()
-	k := runKept(t, `listeners:
-  quic: {listen: "udp://127.0.0.1:0", to: servers}
-groups:
-  servers: {balance: round-robin, members: ["udp://{0}", "udp://{1}", "udp://{2}"], quic: {}}
-`, quicServer(t, "one"), quicServer(t, "two"), quicServer(t, "three"))
+	k := runKept(t, threeQUICServers, quicServer(t, "one"), quicServer(t, "two"), quicServer(t, "three"))
 	q := &quicClients{t: t, to: k.at("quic")}
 	full := func(packet string) string { return packet + strings.Repeat("\x00", 1200) }
 	victim := q.open()
@@ -206,11 +202,7 @@ func forged(t *testing.T, q *quicClients, k *kept, victim net.Conn, server, id, 
 // The flow with which an ID is tried that nobody knows may end, and the worker goes on.
 func TestQUICTriedFlowEnds(t *testing.T) {
 	t.Parallel()
-	k := runFile(t, `listeners:
-  quic: {listen: "udp://127.0.0.1:0", to: servers}
-groups:
-  servers: {balance: round-robin, members: ["udp://{0}", "udp://{1}", "udp://{2}"], quic: {}}
-`, quicServer(t, "one"), quicServer(t, "two"), quicServer(t, "three"))
+	k := runFile(t, threeQUICServers, quicServer(t, "one"), quicServer(t, "two"), quicServer(t, "three"))
 	q := &quicClients{t: t, to: k.at("quic")}
 	c := q.open()
 	servers := map[string]bool{}

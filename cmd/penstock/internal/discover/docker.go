@@ -96,7 +96,7 @@ type dockerWatch struct {
 	stopping map[string]bool // containers that have got a signal to stop, by ID
 }
 
-// join adds a feed. It is told the next list, which is asked for now.
+// join adds a feed, and has the containers listed for it.
 func (w *dockerWatch) join(f *feed) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -11,14 +11,14 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A client may have several connections from one address and port, to different names. Each is a flow. Which one a datagram is of is told
-// by, in this order,
+// A client may have several connections from one address and port, to different names. Each is a flow. A datagram is recognised as one of a
+// flow by, in this order,
 //
 //   - the client's own ID in long headers, which stays the same until the handshake is over;
 //   - the ID that it is addressed to, if the flow has used it before, or the server has named it;
 //   - the member to which that ID leads: by the layout of the flow's own group, because it was learned, or by the layout of another group.
 //
-// An Initial packet that is of none of them begins another connection. For a short header that is of none see quicAddress.
+// An Initial packet that belongs to none of them begins another connection. For a short header that belongs to none see quicAddress.
 
 // Divides reports whether the clients of a listener may have several flows at one address: those whose connections are looked at.
 func Divides(l *spec.Listener) bool {

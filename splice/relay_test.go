@@ -112,10 +112,8 @@ func eachPair(t *testing.T, test func(t *testing.T, d *duplex, l line)) {
 			if l.src.name == hidden.name {
 				l.src.open = halfClosable
 			}
+			t.Cleanup(func() { noneLeased(t) })
 			test(t, newDuplex(t, l.src, l.dst), l)
-			if n := leased(); n != 0 {
-				t.Errorf("%d pipes still on lease", n)
-			}
 		})
 	}
 }
@@ -390,9 +388,7 @@ func TestManyRelays(t *testing.T) {
 	}
 	wg.Wait()
 	testwait.Until(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
-	if n := leased(); n != 0 {
-		t.Errorf("%d pipes still on lease", n)
-	}
+	noneLeased(t)
 }
 
 func TestOutcomeNames(t *testing.T) {

@@ -120,6 +120,7 @@ type simSecure struct {
 	refused bool
 	left    int     // upstreams that have gone during their handshake
 	cut     [2]bool // by side: its connection has ended without an end of TLS, and not within a record
+	hadAll  bool    // a client had got all by then
 	from    int     // the relay's socket towards the upstream that is connected
 }
 
@@ -336,10 +337,18 @@ func (s *simulation) explainsTLS(f *simFlow, c Cause) bool {
 }
 
 // leftWell reports whether a client that has agreed on HTTP/2 has closed its connection at the end of a record, when it had got all that its upstream,
-// without TLS, had sent.
+// without TLS, had sent. A process that lingers has noticed that before the other one ends the flow, and what was in flight can have arrived in between.
 func (f *simFlow) leftWell() bool {
 	x, h := &f.secure, &f.half[down]
-	return x.alpn == "h2" && x.cut[sideClient] && !x.at[sideUpstream] && f.fd[sideUpstream] >= 0 && h.got == h.sent && !h.ended && f.builtin == 0 && f.pace.rate == 0
+	return x.alpn == "h2" && x.cut[sideClient] && !x.at[sideUpstream] && f.fd[sideUpstream] >= 0 && h.got == h.sent && !h.ended && f.builtin == 0 && f.pace.rate == 0 && (f.lingerer == nil || x.hadAll)
+}
+
+// cuts is called when the connection of a side ends without an end of TLS, and not within a record.
+func (f *simFlow) cuts(side int) {
+	f.secure.cut[side] = true
+	if h := &f.half[down]; side == sideClient {
+		f.secure.hadAll = h.got == h.sent
+	}
 }
 
 // simHandshake is Timeouts.Handshake, if there are limits.

@@ -254,7 +254,8 @@ func (s *simulation) pump(p *simPeer, n int) (some bool) {
 		if p.ends && len(p.out) > 0 && !p.over && !p.fin {
 			p.fin = true
 			if f.secure.version == tls.VersionTLS13 { // whose client's handshake is over now
-				f.broke[p.side], f.secure.cut[p.side] = true, true
+				f.broke[p.side] = true
+				f.cuts(p.side)
 			}
 			p.task.stop()
 			p.task = newTask(func(pause func()) { p.rudeRest(pause) })
@@ -405,7 +406,7 @@ func (s *simulation) endTLS(p *simPeer) bool {
 func (s *simulation) closesTLS(p *simPeer) {
 	switch {
 	case len(p.out) == 0 && p.over:
-		p.f.secure.cut[p.side] = true
+		p.f.cuts(p.side)
 	case p.side == sideUpstream && !p.f.secure.up:
 		p.f.secure.left++
 	}
@@ -460,7 +461,10 @@ func (s *simulation) cut(f *simFlow, side, how int) bool {
 		return true
 	}
 	s.seen.costs[fmt.Sprintf("%v: cut%s", Side(side), map[bool]string{true: " within a record"}[how%4 == 0])]++
-	f.broke[side], p.fin, f.secure.cut[side] = true, true, how%4 > 0
+	f.broke[side], p.fin = true, true
+	if how%4 > 0 {
+		f.cuts(side)
+	}
 	p.flush(1 << 20)
 	return true
 }

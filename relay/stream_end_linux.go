@@ -28,7 +28,7 @@ func (s *streams) end(f *streamFlow, c Cause, err error) {
 	for side, fd := range f.fd {
 		if fd >= 0 {
 			s.descriptors.closing(1)
-			s.nameLast(f, side, c, err)
+			s.nameLast(f, side, c)
 			s.closeSide(f, side, f.tcp[side] && s.resets(f, side, c))
 		}
 	}

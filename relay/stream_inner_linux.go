@@ -53,12 +53,13 @@ func (s *streams) nameEnd(f *streamFlow, side int, c Cause) {
 	}
 }
 
-// nameLast is nameEnd for a flow that ends, before a side is closed.
-func (s *streams) nameLast(f *streamFlow, side int, c Cause, _ error) {
+// nameLast is nameEnd for a flow that ends, before a side is closed. The end is a good one where a connection of TCP would not be reset: what
+// is read from a connection after its error was taken looks like an end, too.
+func (s *streams) nameLast(f *streamFlow, side int, c Cause) {
 	switch {
 	case !f.inner(side):
 		return
-	case f.complete(side):
+	case !s.resets(f, side, c):
 		c = s.goodEnd(f, 1-side)
 	case c == CauseEnd || c == CauseNone:
 		c = CauseCrashed

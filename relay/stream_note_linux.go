@@ -229,7 +229,7 @@ func (s *streams) writeFinal(f *streamFlow, c Cause, err error) {
 	}
 	var flags uint32
 	for side, fd := range f.fd {
-		if fd >= 0 && (f.tcp[side] && s.resets(f, side, c) || f.inner(side) && !f.complete(side)) {
+		if fd >= 0 && (f.tcp[side] || f.inner(side)) && s.resets(f, side, c) {
 			flags |= recordReset << side
 		}
 	}
@@ -241,7 +241,7 @@ func (s *streams) writeFinal(f *streamFlow, c Cause, err error) {
 	r.SetState(recordFinal)
 }
 
-// resets reports whether the end of a flow for the cause c resets a TCP side.
+// resets reports whether the end of a flow for the cause c resets a TCP side, or says to the process behind an inner socket that the stream was cut.
 func (s *streams) resets(f *streamFlow, side int, c Cause) bool {
 	return c.broken() || !f.complete(side) && !f.tls.failed(side)
 }

@@ -28,7 +28,7 @@ type health struct {
 	state    checkState
 	contrary int // results in a row that contradict the state
 
-	// Of this relay's own checks in this process; zero: none.
+	// Of this relay's own checks, also in earlier processes; zero: none.
 	passed time.Time // when the last one that passed began
 	failed time.Time // when the first one ended that has failed since
 

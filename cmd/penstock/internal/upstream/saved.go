@@ -90,6 +90,8 @@ type SavedMember struct {
 
 	Agent string `json:"agent,omitempty"` // what its agent has said, as it says it
 
+	Passed      time.Time `json:"passed,omitzero"`       // see health
+	Failed      time.Time `json:"failed,omitzero"`       // see health
 	FailedSince time.Time `json:"failed-since,omitzero"` // see memberEnds
 	Ends        string    `json:"ends,omitempty"`        // the reason for which its flows end since then; empty: they go on
 }
@@ -203,7 +205,8 @@ func (m *Member) save() SavedMember {
 		Weight: m.configured.weight, Mode: int(m.configured.mode), OwnWeight: m.override.weight, OwnMode: int(m.override.mode),
 		State: int(m.state), Since: m.since, Why: short(m.why), SlowStartSince: m.slowStartSince,
 		FailuresInARow: int(m.failuresInARow.Load()), EjectionsInARow: int(m.ejectionsInARow.Load()), Ejected: m.ejected, EjectedUntil: m.ejectedUntil,
-		Check: int(h.effective()), Contrary: h.contrary, Checked: h.at, Took: h.took, Err: short(text(h.err)), Streak: h.streak, Expires: h.expires, Agent: short(m.agent.says.String()), FailedSince: m.failedSince,
+		Check: int(h.effective()), Contrary: h.contrary, Checked: h.at, Took: h.took, Err: short(text(h.err)), Streak: h.streak, Expires: h.expires, Agent: short(m.agent.says.String()),
+		Passed: h.passed, Failed: h.failed, FailedSince: m.failedSince,
 	}
 	if m.downEnd != nil {
 		out.Ends = m.downEnd.Reason.String()
@@ -353,7 +356,8 @@ func (m *Member) restore(now time.Time) bool {
 	m.failuresInARow.Store(int32(from.FailuresInARow))
 	m.ejectionsInARow.Store(int32(from.EjectionsInARow))
 	m.ejectedUntil = from.EjectedUntil
-	m.health = health{state: checkState(from.Check), contrary: from.Contrary, at: past(from.Checked), took: from.Took, streak: from.Streak, expires: from.Expires}
+	m.health = health{state: checkState(from.Check), contrary: from.Contrary, at: past(from.Checked), took: from.Took, streak: from.Streak, expires: from.Expires,
+		passed: past(from.Passed), failed: past(from.Failed)}
 	if from.Err != "" {
 		m.health.err = errors.New(from.Err)
 	}

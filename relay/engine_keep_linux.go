@@ -323,22 +323,7 @@ func (e *core) handOver(ctx context.Context) error {
 	e.finishHandshakes(ctx)
 	failed := make([]error, len(e.loops))
 	for i, s := range e.streams.all {
-		last := e.kernel.Now().Add(settleLast)
-		for more := true; more && ctx.Err() == nil; {
-			s.loop.Ask(func() {
-				before := s.keep.unsettled.len()
-				failed[i] = nil
-				if !s.keep.settle(s.loop.Now, true) {
-					failed[i] = s.keep.failure
-				}
-				left := s.keep.unsettled.len()
-				more = left > 0 && left < before
-			})
-			if failed[i] != nil && e.kernel.Now().Before(last) { // the holder is busy
-				more = true
-				e.kernel.Sleep(time.Millisecond)
-			}
-		}
+		failed[i] = e.settleRunning(ctx, s)
 	}
 	err := ctx.Err()
 	if holder := cmp.Or(failed...); holder != nil {
@@ -368,6 +353,33 @@ func (e *core) handOver(ctx context.Context) error {
 		e.closeHeld()
 	}
 	return nil
+}
+
+// settleRunning settles the flows of a loop that goes on, a burst in each of its turns, until it has tried all that are left and none could
+// be. It returns the error of the holder, if that is busy for too long.
+func (e *core) settleRunning(ctx context.Context, s *streams) (failure error) {
+	last := e.kernel.Now().Add(settleLast)
+	tried := 0 // flows, since one was settled
+	for more := true; more && ctx.Err() == nil; {
+		s.loop.Ask(func() {
+			before := s.keep.unsettled.len()
+			failure = nil
+			if !s.keep.settle(s.loop.Now, true) {
+				failure = s.keep.failure
+			}
+			left := s.keep.unsettled.len()
+			tried += min(before, settleBurst)
+			if left < before {
+				tried = 0
+			}
+			more = tried < left
+		})
+		if failure != nil && e.kernel.Now().Before(last) { // the holder is busy
+			more = true
+			e.kernel.Sleep(time.Millisecond)
+		}
+	}
+	return failure
 }
 
 // handshakeLast bounds how long HandOver waits for flows with TLS that do not relay yet, when it lingers.

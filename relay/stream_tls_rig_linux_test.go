@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/clienthello"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // certificate is a certificate for test.example, which signs itself, and a pool that trusts it.
@@ -60,6 +61,7 @@ type encryption struct {
 	protocol             string // of both sides, by ALPN; empty: test
 	bandwidth            int64  // 0: no limit; with originate only
 	answer               Cause  // of the hook
+	kernel               bool   // clients' connections are given to the kernel when they are settled
 
 	mu     sync.Mutex
 	states []*tls.ConnectionState
@@ -78,6 +80,9 @@ func (x *encryption) config() ListenConfig {
 	server, client := serverTLS(x.version), clientTLS()
 	if x.protocol != "" {
 		server.NextProtos, client.NextProtos = []string{x.protocol}, []string{x.protocol}
+	}
+	if x.kernel {
+		server = hold.TLSInKernel(server)
 	}
 	cfg := ListenConfig{Timeouts: Timeouts{Handshake: x.timeout}}
 	cfg.Hooks.Secured = x.secured

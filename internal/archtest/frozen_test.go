@@ -25,7 +25,7 @@ var published = []publicPackage{
 	{"splice", true, 53},
 	{"clienthello", true, 17},
 	{"relay", true, 248},
-	{"relay/hold", false, 60},
+	{"relay/hold", false, 61},
 	{"relay/overload", false, 21},
 	{"relay/origin", false, 10},
 	{"relay/stats", false, 134},

@@ -7,10 +7,6 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// errKeyUpdate is what a peer is told of that changes its keys: only it and we know the secret that the next ones follow from, and we have
-// forgotten it.
-var errKeyUpdate = errors.New("tls: the peer has changed its keys, and the kernel, which has the connection, cannot follow")
-
 // errNoRecord is what a peer has sent that is no record of TLS.
 var errNoRecord = errors.New("tls: the peer has sent what is no record")
 
@@ -205,7 +201,7 @@ func (c *Conn) messages(b []byte) error {
 		case len(b) == 0:
 			return nil
 		case b[0] == keyUpdate && (!rest || len(b) == header+1):
-			return errKeyUpdate
+			return ErrKeyUpdate
 		case b[0] != newTicket, len(b) < header:
 			if rest { // of a ticket whose beginning went with that process
 				return nil

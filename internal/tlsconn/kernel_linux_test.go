@@ -2,6 +2,7 @@ package tlsconn
 
 import (
 	"crypto/tls"
+	"strings"
 	"testing"
 
 	"github.com/penstock/penstock/internal/simkernel"
@@ -60,6 +61,9 @@ func TestRestOfTicket(t *testing.T) {
 		}
 		if failed := c.Failed(); failed != x.failed || !failed && got != "y" {
 			t.Errorf("%s: %q, %v", what, got, c.Err)
+		}
+		if update := strings.HasSuffix(what, "KeyUpdate"); update != (c.Err == ErrKeyUpdate) {
+			t.Errorf("%s: %v", what, c.Err)
 		}
 	}
 }

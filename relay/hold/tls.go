@@ -11,7 +11,7 @@ import (
 // flow outlives its process like one without TLS, and its bytes can be spliced.
 //
 // A connection stays with the process, and ends with it, if it is older than TLS 1.3 or no plain TCP, or if its keys have changed since its
-// handshake. One that is the kernel's ends when the peer changes its keys (RFC 8446, 4.6.3). *cfg must not change.
+// handshake. One that is the kernel's ends when the peer changes its keys, with [ErrKeyUpdate]. *cfg must not change.
 func TLSInKernel(cfg *tls.Config) *tls.Config {
 	c := cfg.Clone()
 	c.KeyLogWriter = tlsconn.Marked{Next: cfg.KeyLogWriter}
@@ -20,3 +20,7 @@ func TLSInKernel(cfg *tls.Config) *tls.Config {
 	}
 	return c
 }
+
+// ErrKeyUpdate is Record.Err of package relay where a peer has changed its keys (RFC 8446, 4.6.3) and the connection was the kernel's: the
+// next ones follow from a secret that this side has forgotten.
+var ErrKeyUpdate = tlsconn.ErrKeyUpdate

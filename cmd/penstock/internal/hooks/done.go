@@ -1,12 +1,14 @@
 package hooks
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/relay"
+	"github.com/penstock/penstock/relay/hold"
 )
 
 // done is the hook for a flow's record. It releases everything that the flow holds.
@@ -34,24 +36,7 @@ func (h *Hooks) done(r *relay.Record) {
 	if p.local != nil {
 		e.Local = *p.local
 	}
-	switch r.Cause {
-	case relay.CauseUpstreamRefused:
-		e.Reason = spec.ReasonNone // it had an upstream; that there is no other one is not a refusal
-	case relay.CauseNoDescriptors, relay.CauseNoPorts:
-		e.Reason = spec.ReasonNone // it was not the member's fault that connecting failed
-	case relay.CauseRefused:
-		if p.reason == spec.ReasonNone && e.Datagrams {
-			e.Reason = spec.ReasonProxyHeader // the engine has ended it: another client was named; see origin.Config
-		}
-	case relay.CauseQueueTimeout:
-		e.Reason = spec.ReasonQueueTimeout
-	case relay.CauseRemoved:
-		e.Reason = spec.ReasonRemoved
-	case relay.CauseDown:
-		e.Reason = spec.Reason(p.downReason.Load())
-	case relay.CauseKilled:
-		e.Reason = spec.ReasonKilled
-	}
+	e.Reason = p.reasonOf(r, e.Datagrams)
 	h.leave(p, &e)
 	e.QUIC = p.QUIC()
 	h.forgetIDs(p)
@@ -69,4 +54,31 @@ func (h *Hooks) done(r *relay.Record) {
 	}
 	h.Watchers.ended(&e, p)
 	h.Accounting.record(p.series.Load(), &e)
+}
+
+// reasonOf returns why a flow has ended, where its cause alone does not say so.
+func (p *State) reasonOf(r *relay.Record, datagrams bool) spec.Reason {
+	switch r.Cause {
+	case relay.CauseUpstreamRefused:
+		return spec.ReasonNone // it had an upstream; that there is no other one is not a refusal
+	case relay.CauseNoDescriptors, relay.CauseNoPorts:
+		return spec.ReasonNone // it was not the member's fault that connecting failed
+	case relay.CauseRefused:
+		if p.reason == spec.ReasonNone && datagrams {
+			return spec.ReasonProxyHeader // the engine has ended it: another client was named; see origin.Config
+		}
+	case relay.CauseQueueTimeout:
+		return spec.ReasonQueueTimeout
+	case relay.CauseRemoved:
+		return spec.ReasonRemoved
+	case relay.CauseClientTLS, relay.CauseUpstreamTLS:
+		if errors.Is(r.Err, hold.ErrKeyUpdate) {
+			return spec.ReasonKeyUpdate
+		}
+	case relay.CauseDown:
+		return spec.Reason(p.downReason.Load())
+	case relay.CauseKilled:
+		return spec.ReasonKilled
+	}
+	return p.reason
 }

@@ -45,6 +45,7 @@ const (
 	ReasonNameTimeout             // the resolver did not answer in time
 	ReasonNameLimit               // too many names are being looked up, for this client or for all
 	ReasonAddressDenied           // every address of the name is one of networks that are refused
+	ReasonKeyUpdate               // of a flow that was ended: a peer has changed its keys of TLS, and the kernel has the connection
 	NumReasons
 )
 
@@ -87,6 +88,7 @@ var reasonNames = [NumReasons]string{
 	ReasonNameTimeout:      "name-timeout",
 	ReasonNameLimit:        "name-limit",
 	ReasonAddressDenied:    "address-denied",
+	ReasonKeyUpdate:        "key-update",
 }
 
 // String returns the reason's name, lower-case with hyphens; empty for ReasonNone.

@@ -92,6 +92,11 @@ func (h *Hosts) OnClient(f func() error) error { return h.within(h.client, f) }
 // OnUpstream runs f on the upstream's host.
 func (h *Hosts) OnUpstream(f func() error) error { return h.within(h.upstream, f) }
 
+// Start starts a command on the relay's host, from any goroutine.
+func (h *Hosts) Start(cmd *exec.Cmd) error {
+	return onThread(func() error { return h.within(h.relay, cmd.Start) })
+}
+
 // within runs f in a namespace, and returns to the relay's.
 func (h *Hosts) within(ns *os.File, f func() error) error {
 	if ns == nil {

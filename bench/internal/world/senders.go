@@ -44,6 +44,8 @@ type Sender struct {
 	sent     map[uint64]time.Time // not answered yet
 	asked    int                  // since the mark
 	answered int
+	repeated int    // answers to what was answered before
+	marked   uint64 // the number of the last datagram before the mark
 	waits    []time.Duration
 }
 
@@ -122,6 +124,8 @@ func (s *Senders) receive(f *Sender, first chan<- error) {
 			f.answered++
 			f.waits = append(f.waits, time.Since(at))
 			delete(f.sent, number)
+		} else if number > f.marked {
+			f.repeated++
 		}
 		f.mu.Unlock()
 		select {
@@ -162,7 +166,7 @@ func (s *Senders) Mark() {
 	s.mu.Unlock()
 	for _, f := range s.All {
 		f.mu.Lock()
-		f.asked, f.answered, f.waits = 0, 0, nil
+		f.asked, f.answered, f.repeated, f.waits, f.marked = 0, 0, 0, nil, f.number
 		clear(f.sent)
 		f.mu.Unlock()
 	}
@@ -173,6 +177,13 @@ func (f *Sender) Measured() (asked, answered int, waits []time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.asked, f.answered, f.waits
+}
+
+// Repeated returns how many answers came again since the mark.
+func (f *Sender) Repeated() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.repeated
 }
 
 // LastIsAnswered sends one more datagram, and reports whether it, or one after it, is answered within a time.

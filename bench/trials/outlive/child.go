@@ -130,19 +130,21 @@ func (r *relay) begin(s *setup) (v *service, err error) {
 			err = v.end(err)
 		}
 	}()
-	port, release, err := testport.Reserve()
-	if err != nil {
-		return v, err
+	if s.listen == "" {
+		port, release, err := testport.Reserve()
+		if err != nil {
+			return v, err
+		}
+		v.release = release
+		s.listen = net.JoinHostPort("127.0.7.1", port) // no connection of the load, or of the relay, has this IP address as the local one
 	}
-	v.release = release
-	s.listen = net.JoinHostPort("127.0.7.1", port) // no connection of the load, or of the relay, has this IP address as the local one
 	v.s = *s
 	for name, text := range r.files(*s) {
 		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o644); err != nil {
 			return v, err
 		}
 	}
-	v.Argv, v.Dir, v.Again = r.argv(*s), s.dir, true
+	v.Argv, v.Dir, v.Again, v.Start = r.argv(*s), s.dir, true, s.start
 	v.All = func() []int { return proc.Tree(os.Getpid())[1:] }
 	if r.name == "nginx" {
 		v.Main = v.master

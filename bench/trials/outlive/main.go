@@ -5,6 +5,7 @@
 //
 //	go run ./bench/trials/outlive -rounds 5
 //	go run ./bench/trials/outlive pause -rounds 20
+//	go run ./bench/trials/outlive networks
 //
 // Each round has fresh processes in a network namespace of their own: TCP connections and UDP flows
 // that send a message and wait for its echo again and again, and new clients all the time. Then the
@@ -12,6 +13,9 @@
 //
 // Outlive pause measures how long the clients of a penstock with a keeper wait then, if the daemon
 // has thousands of connections.
+//
+// Outlive networks does the same to flows over links that lose, repeat, reorder and delay packets, are slow, get another MTU, or go
+// away. It needs root, and a kernel with netem: make kernels has one.
 package main
 
 import (
@@ -40,7 +44,7 @@ type bench struct {
 }
 
 // parts are the children that rounds run in.
-var parts = child.Parts{"round": child.Answers(runRound), "pause-round": child.Answers(runPauseRound)}
+var parts = child.Parts{"round": child.Answers(runRound), "pause-round": child.Answers(runPauseRound), "network-round": child.Answers(runNetworkRound)}
 
 func main() {
 	trial.Main("outlive", func() error {
@@ -49,6 +53,9 @@ func main() {
 		}
 		if len(os.Args) > 1 && os.Args[1] == "pause" {
 			return pauseCommand(os.Args[2:])
+		}
+		if len(os.Args) > 1 && os.Args[1] == "networks" {
+			return networksCommand(os.Args[2:])
 		}
 		return command()
 	})

@@ -15,7 +15,7 @@ import (
 
 // TestMain lets the test binary act as the child that a round is run in.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && (os.Args[1] == "round" || os.Args[1] == "pause-round") {
+	if len(os.Args) == 3 && (os.Args[1] == "round" || os.Args[1] == "pause-round" || os.Args[1] == "network-round") {
 		main()
 		return
 	}

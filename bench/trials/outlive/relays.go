@@ -58,12 +58,13 @@ type relay struct {
 type setup struct {
 	*bench
 	dir         string
-	listen      string // host:port, of TCP and UDP
+	listen      string // host:port, of TCP and UDP; "": one that is free on this host
 	upstream    string
 	upstreamUDP string
-	deadline    time.Duration // 0: none
-	loops       int           // of penstock; 0: as many as it likes
-	keeper      string        // the section of penstock's configuration, "": {}
+	deadline    time.Duration         // 0: none
+	loops       int                   // of penstock; 0: as many as it likes
+	keeper      string                // the section of penstock's configuration, "": {}
+	start       func(*exec.Cmd) error // starts the relay elsewhere; nil: here
 }
 
 func (r *relay) called() string { return r.name }

@@ -24,28 +24,26 @@ const virtme = "virtme-ng==1.42"
 // run runs the jobs under a kernel, and says after each how it went.
 func (s *setup) run(kernel string, chosen []job) (*column, error) {
 	results := filepath.Join(s.work, "results", kernel)
-	if err := os.RemoveAll(results); err != nil {
-		return nil, err
+	if !s.add {
+		if err := os.RemoveAll(results); err != nil {
+			return nil, err
+		}
 	}
 	if err := os.MkdirAll(results, 0o755); err != nil {
 		return nil, err
+	}
+	for _, j := range chosen {
+		if err := os.RemoveAll(j.file(results) + ".code"); err != nil {
+			return nil, err
+		}
 	}
 	script := filepath.Join(results, "script.sh")
 	if err := os.WriteFile(script, []byte(s.script(chosen, results)), 0o755); err != nil {
 		return nil, err
 	}
-	cmd := exec.Command("unshare", "--net", "--mount", "bash", script) // a network of its own, as a guest has
-	if kernel != here {
-		image, err := s.image(kernel)
-		if err != nil {
-			return nil, err
-		}
-		boot, err := s.virtme()
-		if err != nil {
-			return nil, err
-		}
-		cmd = exec.Command(boot, "--kimg", image, "--mods", "auto", "--disable-kvm", "--memory", s.memory, "--cpus", strconv.Itoa(s.cpus),
-			"--rw", "--pwd", "--show-boot-console", "--script-sh", "bash "+script)
+	cmd, err := s.command(kernel, script)
+	if err != nil {
+		return nil, err
 	}
 	console, err := os.Create(filepath.Join(results, "console"))
 	if err != nil {
@@ -73,7 +71,8 @@ func (s *setup) run(kernel string, chosen []job) (*column, error) {
 		case err = <-ended:
 			over = true
 		case <-signals:
-			return nil, errors.New("interrupted")
+			fmt.Fprintln(os.Stderr, "interrupted: the table has what has ended")
+			stop()
 		case <-look.C:
 		}
 		for _, j := range chosen {
@@ -88,12 +87,39 @@ func (s *setup) run(kernel string, chosen []job) (*column, error) {
 			fmt.Fprintf(os.Stderr, "%-8s %-36s %-40s %v\n", kernel, j.name, r.short(), time.Since(begin).Round(time.Second))
 		}
 	}
+	if s.add {
+		for _, j := range jobs {
+			if r, there := readResult(results, j); there {
+				c.results[j.name] = r
+			}
+		}
+	}
 	release, readErr := os.ReadFile(filepath.Join(results, "release"))
 	if readErr != nil {
 		return nil, errors.Join(err, fmt.Errorf("it has not begun, see %s", console.Name()))
 	}
 	c.release = strings.TrimSpace(string(release))
 	return c, nil
+}
+
+// command returns what runs a script under a kernel.
+func (s *setup) command(kernel, script string) (*exec.Cmd, error) {
+	switch kernel {
+	case here:
+		return exec.Command("unshare", "--net", "--mount", "bash", script), nil // a network of its own, as a guest has
+	case userMode:
+		return s.userMode(script)
+	}
+	image, err := s.image(kernel)
+	if err != nil {
+		return nil, err
+	}
+	boot, err := s.virtme()
+	if err != nil {
+		return nil, err
+	}
+	return exec.Command(boot, "--kimg", image, "--mods", "auto", "--disable-kvm", "--memory", s.memory, "--cpus", strconv.Itoa(s.cpus),
+		"--rw", "--pwd", "--show-boot-console", "--script-sh", "bash "+script), nil
 }
 
 // virtme installs the program that boots kernels, unless it is there.
@@ -132,34 +158,45 @@ func (s *setup) image(begins string) (string, error) {
 	folder := filepath.Join(s.work, release)
 	image := filepath.Join(folder, "boot", "vmlinuz-"+release)
 	if _, err := os.Stat(image); err != nil {
-		fmt.Fprintf(os.Stderr, "downloading linux-image-%s\n", release)
-		if err := os.MkdirAll(folder, 0o755); err != nil {
+		if err := download("linux-image-"+release, folder); err != nil {
 			return "", err
 		}
-		download := exec.Command("apt-get", "download", "linux-image-"+release)
-		download.Dir = folder
-		if text, err := download.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("apt-get download: %w\n%s", err, text)
-		}
-		packages, err := filepath.Glob(filepath.Join(folder, "*.deb"))
-		if err != nil || len(packages) != 1 {
-			return "", fmt.Errorf("%d packages in %s, %v", len(packages), folder, err)
-		}
-		if err := steps([]string{"dpkg", "-x", packages[0], folder}, []string{"depmod", "-b", folder, release}, []string{"rm", packages[0]}); err != nil {
+		if err := steps([]string{"depmod", "-b", folder, release}); err != nil {
 			return "", err
 		}
 	}
-	modules := filepath.Join("/lib/modules", release)
-	if _, err := os.Stat(modules); err != nil {
-		if err := os.MkdirAll("/lib/modules", 0o755); err != nil {
-			return "", err
-		}
-		os.Remove(modules) // a link to what is gone
-		if err := os.Symlink(filepath.Join(folder, "lib", "modules", release), modules); err != nil {
-			return "", err
-		}
+	return image, linkModules(filepath.Join(folder, "lib", "modules", release))
+}
+
+// download unpacks a package of Debian into a folder.
+func download(name, folder string) error {
+	fmt.Fprintf(os.Stderr, "downloading %s\n", name)
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
 	}
-	return image, nil
+	cmd := exec.Command("apt-get", "download", name)
+	cmd.Dir = folder
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("apt-get download: %w\n%s", err, text)
+	}
+	packages, err := filepath.Glob(filepath.Join(folder, "*.deb"))
+	if err != nil || len(packages) != 1 {
+		return fmt.Errorf("%d packages in %s, %v", len(packages), folder, err)
+	}
+	return steps([]string{"dpkg", "-x", packages[0], folder}, []string{"rm", packages[0]})
+}
+
+// linkModules makes a folder of modules known to modprobe, unless there is one of this release.
+func linkModules(folder string) error {
+	link := filepath.Join("/lib/modules", filepath.Base(folder))
+	if _, err := os.Stat(link); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll("/lib/modules", 0o755); err != nil {
+		return err
+	}
+	os.Remove(link) // to what is gone
+	return os.Symlink(folder, link)
 }
 
 var numbers = regexp.MustCompile(`\d+`)

@@ -45,9 +45,18 @@ var jobs = []job{
 		"-every", "10s", "-clients", "200ms", "-keep-after", "2s", "-slack", "30s", "-watchdog", "30s", "-patience", "2m"}, trial: "chaos"},
 	{name: "tls", what: "10 kills and 5 upgrades of a worker under TLS that the kernel has, no byte wrong and no flow lost", command: []string{"{work}/tlskernel",
 		"-penstock", "{work}/penstock", "-kills", "10", "-upgrades", "5", "-every", "4s", "-flows", "2", "-patience", "4m"}, trial: "tlskernel"},
+	{name: "networks", what: "flows over bad networks, with kills and upgrades: none ends, and nothing is lost that the network has not lost", command: []string{"{work}/outlive",
+		"networks", "-penstock", "{work}/penstock", "-relays", "penstock"}, trial: "outlive"},
+	{name: "networks-peers", what: "the same with HAProxy and nginx, if they are installed", command: []string{"{work}/outlive", "networks", "-penstock", "{work}/penstock",
+		"-relays", "haproxy,nginx"}, trial: "outlive"},
 }
 
 func testsOf(folder, what string) job { return job{name: folder, what: what, tests: folder} }
+
+// file is the path of what came of a job, without its ending.
+func (j job) file(results string) string {
+	return filepath.Join(results, strings.ReplaceAll(j.name, "/", "_"))
+}
 
 // binary is the path of a job's test binary.
 func (s *setup) binary(j job) string {
@@ -83,7 +92,7 @@ func (s *setup) script(chosen []job, results string) string {
 	var b strings.Builder
 	// The root of a guest is 9p, where Unix sockets cannot be bound.
 	fmt.Fprintf(&b, "set -u\nexport PATH=%q HOME=/root TMPDIR=/dev/shm/kernels GOMAXPROCS=%d\n", os.Getenv("PATH"), s.cpus)
-	b.WriteString("mkdir -p $TMPDIR; ip link set lo up; ulimit -Hn 1048576; ulimit -n 20000; modprobe -a tls sch_netem 2>/dev/null\n")
+	b.WriteString("mkdir -p $TMPDIR; ip link set lo up; ulimit -Hn 1048576; ulimit -n 20000; modprobe -a tls veth sch_netem sch_prio cls_u32 2>/dev/null\n")
 	b.WriteString("[ -d /sys/fs/cgroup ] && ! mountpoint -q /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup\n")
 	fmt.Fprintf(&b, "uname -r > %s/release\n", results)
 	for _, j := range chosen {
@@ -92,7 +101,7 @@ func (s *setup) script(chosen []job, results string) string {
 			folder = filepath.Join(s.root, j.tests)
 			command = fmt.Sprintf("%s -test.v -test.short -test.timeout %v -test.parallel 2", s.binary(j), s.limit)
 		}
-		to := filepath.Join(results, strings.ReplaceAll(j.name, "/", "_"))
+		to := j.file(results)
 		fmt.Fprintf(&b, "(cd %s && exec timeout %d %s) >%s.out 2>&1 </dev/null; echo $? >%s.code\n", folder, int(s.limit.Seconds())+60, command, to, to)
 	}
 	b.WriteString("sync; exit 0\n")

@@ -34,11 +34,12 @@ type setup struct {
 	memory string
 	cpus   int
 	limit  time.Duration // of a job
+	add    bool          // to the results that there are
 }
 
 func main() {
 	var s setup
-	kernels := flag.String("kernels", "6.1,6.12,"+here, "kernels, with commas between them: the beginning of a release that Debian has, or "+here)
+	kernels := flag.String("kernels", "6.1,6.12,"+here, "kernels, with commas between them: the beginning of a release that Debian has, "+userMode+" for Debian's user-mode-linux, or "+here)
 	named := flag.String("jobs", "*", "jobs to run, with commas between them; -list has them")
 	list := flag.Bool("list", false, "list the jobs")
 	out := flag.String("out", "", "also write everything to this `FILE`")
@@ -46,6 +47,7 @@ func main() {
 	flag.StringVar(&s.memory, "memory", "3G", "memory of a guest")
 	flag.IntVar(&s.cpus, "cpus", 2, "processors of a guest")
 	flag.DurationVar(&s.limit, "limit", 30*time.Minute, "how long a job may take in a guest")
+	flag.BoolVar(&s.add, "add", false, "the table also has the results of jobs that ran before, and are not run now")
 	flag.Parse()
 	if *list {
 		for _, j := range jobs {
@@ -97,6 +99,9 @@ func (s *setup) all(kernels []string, chosen []job, file string) (err error) {
 			return fmt.Errorf("kernel %s: %w", kernel, err)
 		}
 		all = append(all, c)
+	}
+	if s.add {
+		chosen = withResult(all)
 	}
 	return table(out, chosen, all)
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -52,7 +52,7 @@ func features(text string) (all []feature) {
 
 // readResult reads what came of a job, and reports whether it has ended.
 func readResult(folder string, j job) (r result, there bool) {
-	path := filepath.Join(folder, strings.ReplaceAll(j.name, "/", "_"))
+	path := j.file(folder)
 	code, err := os.ReadFile(path + ".code")
 	if err != nil || !strings.HasSuffix(string(code), "\n") {
 		return r, false
@@ -129,6 +129,13 @@ func table(w io.Writer, chosen []job, all []*column) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// withResult returns the jobs that have run under one of the kernels.
+func withResult(all []*column) []job {
+	return slices.DeleteFunc(slices.Clone(jobs), func(j job) bool {
+		return !slices.ContainsFunc(all, func(c *column) bool { _, known := c.results[j.name]; return known })
+	})
 }
 
 // featureNames returns the names of all features, in the order in which the doctor has them.

@@ -75,14 +75,9 @@ const (
 	guessLen = 8
 )
 
-// try returns the connection with which a datagram is tried whose short header has an ID that none of conns knows; b begins with the ID. moved
-// returns how many bytes a connection has had from its client, and from its server.
-func (a *quicAddress) try(conns []*quicConn, b []byte, moved func(*quicConn) (up, down int64), now time.Time) *quicConn {
-	for _, c := range conns {
-		if up, down := moved(c); down > amplification*up {
-			c.verified = true
-		}
-	}
+// try returns the connection with which a datagram is tried whose short header has an ID that none of conns knows; b begins with the ID. read
+// returns how many bytes a connection has had from its server.
+func (a *quicAddress) try(conns []*quicConn, b []byte, read func(*quicConn) int64, now time.Time) *quicConn {
 	n := sharedLen(conns)
 	if len(b) < n {
 		return likely(conns)
@@ -95,7 +90,6 @@ func (a *quicAddress) try(conns []*quicConn, b []byte, moved func(*quicConn) (up
 		conns[0].once, conns[0].last = id, now
 		return conns[0]
 	}
-	read := func(c *quicConn) int64 { _, down := moved(c); return down }
 	g := a.guess(id, now)
 	g.keep(conns)
 	if g.of != nil {
@@ -263,15 +257,16 @@ func (c *quicConn) before(o *quicConn, n, m int, kind quichello.Kind) bool {
 	return n > m
 }
 
-// take notes that a datagram of the connection has come, which is addressed to an ID.
-func (c *quicConn) take(head *quichello.Header, id quicid.ID, now time.Time) {
+// take notes that a datagram of the connection has come, which is addressed to an ID. It reports whether the connection is verified by that.
+func (c *quicConn) take(head *quichello.Header, id quicid.ID, now time.Time) (verified bool) {
 	c.known, c.last = now, now
-	if id.Len() >= quicid.MinLen && id == c.shown && id != c.first {
-		c.verified = true
+	if !c.verified && id.Len() >= quicid.MinLen && id == c.shown && id != c.first {
+		c.verified, verified = true, true
 	}
 	if head.Kind == quichello.Short || id != c.first && id.Len() >= quicid.MinLen && id.Len() == c.shown.Len() { // quic-go uses others in its handshake
 		c.use(id, now)
 	}
+	return verified
 }
 
 // use notes the ID of a short header. A client that goes back to an earlier one has several connections here.

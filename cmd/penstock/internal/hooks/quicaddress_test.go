@@ -78,11 +78,11 @@ func (w *quicWorld) deliver(id quicid.ID) *quicConn {
 		of.take(&head, to, w.now)
 		return of
 	}
-	return w.at.try(w.conns, head.DestID, func(c *quicConn) (int64, int64) {
+	return w.at.try(w.conns, head.DestID, func(c *quicConn) int64 {
 		if !slices.Contains(w.conns, c) {
 			w.t.Fatal("a connection is asked for that has ended")
 		}
-		return 1 << 50, w.ownerOf(c).read
+		return w.ownerOf(c).read
 	}, w.now)
 }
 

@@ -18,7 +18,8 @@ import (
 //   - the ID that it is addressed to, if the flow has used it before, or the server has named it;
 //   - the member to which that ID leads: by the layout of the flow's own group, because it was learned, or by the layout of another group.
 //
-// An Initial packet that belongs to none of them begins another connection. For a short header that belongs to none see quicAddress.
+// An Initial packet that belongs to none of them begins another connection. For a short header that belongs to none see quicAddress. What is
+// no QUIC stays with the flow that speaks none, whoever begins connections beside it: see rest.
 
 // Divides reports whether the clients of a listener may have several flows at one address: those whose connections are looked at.
 func Divides(l *spec.Listener) bool {
@@ -57,7 +58,27 @@ func connOf(f *relay.Flow) *quicConn {
 	return nil
 }
 
-func speaksNoQUIC(f *relay.Flow) bool { return connOf(f) == nil }
+// other returns the flow of an address that does not speak QUIC; nil: there is none.
+func other(flows []*relay.Flow) *relay.Flow {
+	for _, f := range flows {
+		if connOf(f) == nil {
+			return f
+		}
+	}
+	return nil
+}
+
+// verify notes if the client of a flow has had its server's answer.
+func verify(f *relay.Flow) {
+	conn := connOf(f)
+	if conn == nil || conn.verified {
+		return
+	}
+	if up, down := f.Transfers(); down.Read > amplification*up.Read {
+		conn.verified = true
+		f.Changed()
+	}
+}
 
 // choose is the hook that finds the flow of a datagram among those of its client's address; nil: a connection begins.
 func (h *Hooks) choose(flows []*relay.Flow, b []byte) *relay.Flow {
@@ -68,7 +89,7 @@ func (h *Hooks) choose(flows []*relay.Flow, b []byte) *relay.Flow {
 	}
 	head, err := quichello.ParseHeader(b)
 	if err != nil {
-		return latest(flows)
+		return rest(flows)
 	}
 	now := time.Now()
 	var best *relay.Flow
@@ -82,28 +103,34 @@ func (h *Hooks) choose(flows []*relay.Flow, b []byte) *relay.Flow {
 		}
 	}
 	if best != nil {
-		connOf(best).take(&head, to, now)
+		conn := connOf(best)
+		if conn.take(&head, to, now) {
+			best.Changed()
+		}
 		return best
 	}
 	switch {
-	case head.Greased && slices.ContainsFunc(flows, speaksNoQUIC):
-		return flows[slices.IndexFunc(flows, speaksNoQUIC)]
-	case head.Kind == quichello.Short:
-		return h.chooseShort(flows, head.DestID, now)
+	case head.Greased && other(flows) != nil:
+	case head.Kind == quichello.Handshake && len(flows) == 1 && connOf(flows[0]) != nil && connOf(flows[0]).came == cameNew: // it is its own
+	case head.Kind == quichello.Short, head.Kind == quichello.Handshake:
+		return h.chooseUnknown(flows, &head, now)
 	case head.Kind == quichello.Initial && len(b) >= quichello.MinDatagram || head.Kind == quichello.ZeroRTT:
 		h.makeRoom(flows, now)
 		return nil
 	}
-	return latest(flows)
+	return rest(flows)
 }
 
-// chooseShort is choose for a short header with an ID that none of the flows knows. b begins with the ID.
-func (h *Hooks) chooseShort(flows []*relay.Flow, b []byte, now time.Time) *relay.Flow {
+// chooseUnknown is choose for a packet of a connection that has begun, with an ID that none of the flows knows.
+func (h *Hooks) chooseUnknown(flows []*relay.Flow, head *quichello.Header, now time.Time) *relay.Flow {
 	var space [roomFrom + 1]*quicConn
 	conns := space[:0]
 	address := (*quicAddress)(nil)
+	verified := false
 	for _, f := range flows {
 		if conn := connOf(f); conn != nil {
+			verify(f)
+			verified = verified || conn.verified
 			conns = append(conns, conn)
 			if conn.address != nil {
 				address = conn.address
@@ -111,10 +138,11 @@ func (h *Hooks) chooseShort(flows []*relay.Flow, b []byte, now time.Time) *relay
 		}
 	}
 	if len(conns) == 0 {
-		return latest(flows)
+		return rest(flows)
 	}
+	b := head.DestID
 	if !address.tries(b) {
-		if f, begins := h.leads(flows, b, now); begins || f != nil {
+		if f, begins := h.leads(flows, head, now); begins || f != nil {
 			if f != nil {
 				connOf(f).last = now
 			} else {
@@ -122,6 +150,9 @@ func (h *Hooks) chooseShort(flows []*relay.Flow, b []byte, now time.Time) *relay
 			}
 			return f
 		}
+	}
+	if head.Kind != quichello.Short || !verified && len(conns) < len(flows) {
+		return rest(flows) // what looks like a short header may be anything, and whoever forges connections has none that is verified
 	}
 	if len(conns) > 1 && address == nil {
 		address = new(quicAddress)
@@ -132,14 +163,14 @@ func (h *Hooks) chooseShort(flows []*relay.Flow, b []byte, now time.Time) *relay
 	flowOf := func(c *quicConn) *relay.Flow {
 		return flows[slices.IndexFunc(flows, func(f *relay.Flow) bool { return connOf(f) == c })]
 	}
-	of := address.try(conns, b, func(c *quicConn) (int64, int64) { up, down := flowOf(c).Transfers(); return up.Read, down.Read }, now)
+	of := address.try(conns, b, func(c *quicConn) int64 { _, down := flowOf(c).Transfers(); return down.Read }, now)
 	return flowOf(of)
 }
 
-// leads returns the flow of the member to which the ID leads with which b begins. If none is there, begins says that the ID leads to another
+// leads returns the flow of the member to which the ID of a packet leads. If none is there, begins says that the ID leads to another
 // member, as that of a client that has moved here. A connection does not leave its flow because the ID happens to fit the layout of another group.
-func (h *Hooks) leads(flows []*relay.Flow, b []byte, now time.Time) (f *relay.Flow, begins bool) {
-	routable := false
+func (h *Hooks) leads(flows []*relay.Flow, head *quichello.Header, now time.Time) (f *relay.Flow, begins bool) {
+	b, routable := head.DestID, false
 	for _, f := range flows {
 		own, does := leadsToOwn(f, b)
 		if own {
@@ -151,7 +182,7 @@ func (h *Hooks) leads(flows []*relay.Flow, b []byte, now time.Time) (f *relay.Fl
 	if plan == nil || len(plan.quic) == 0 {
 		return nil, false // its listener is gone
 	}
-	to, id, ok := flows[0].Listener().Value().(*Socket).find(b, false, from, now)
+	to, id, ok := flows[0].Listener().Value().(*Socket).find(b, head.Kind != quichello.Short, from, now)
 	if conn := connOf(flows[0]); len(flows) == 1 && conn != nil && conn.came != cameLearned && id.Len() < aloneLen {
 		ok = false
 	}
@@ -168,7 +199,7 @@ func (h *Hooks) leads(flows []*relay.Flow, b []byte, now time.Time) (f *relay.Fl
 		return nil, false
 	}
 	for _, f := range flows {
-		if stateOf(f).member.Load() == m {
+		if connOf(f) != nil && stateOf(f).member.Load() == m {
 			return f, false
 		}
 	}
@@ -196,6 +227,7 @@ func (h *Hooks) makeRoom(flows []*relay.Flow, now time.Time) {
 	}
 	conns := make([]*quicConn, len(flows))
 	for i, f := range flows {
+		verify(f)
 		conns[i] = connOf(f)
 	}
 	if over := leastWorth(conns, now); over != nil {
@@ -235,11 +267,15 @@ func (c *quicConn) endsBefore(o *quicConn) bool {
 	return c.last.Before(o.last)
 }
 
-// latest returns the flow whose client has sent last, of those of an address.
-func latest(flows []*relay.Flow) *relay.Flow {
+// rest returns the flow of an address for what is of none of them for sure, and begins none: that which does not speak QUIC, if one does not,
+// and otherwise the one whose client has sent last.
+func rest(flows []*relay.Flow) *relay.Flow {
+	if f := other(flows); f != nil {
+		return f
+	}
 	of, last := flows[0], time.Time{}
 	for _, f := range flows {
-		if conn := connOf(f); conn != nil && conn.last.After(last) {
+		if conn := connOf(f); conn.last.After(last) {
 			of, last = f, conn.last
 		}
 	}

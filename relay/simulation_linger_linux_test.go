@@ -95,10 +95,10 @@ func (s *simulation) lingererDies(l *simLingerer) {
 	s.dropLingerer(l)
 }
 
-// lookAt notes whether connections of a loop have failed. An inner socket that has says nothing, which counts as crashed.
+// lookAt notes whether connections of a loop have failed.
 func (l *simLingerer) lookAt(st *streams) {
 	failed := func(c Cause) bool {
-		return c == CauseClientFailed || c == CauseUpstreamFailed || c == CauseNoDescriptors || c == CauseCrashed
+		return c == CauseClientFailed || c == CauseUpstreamFailed || c == CauseNoDescriptors
 	}
 	for c, n := range st.loopStats.Ended {
 		l.failed = l.failed || n > 0 && failed(Cause(c))

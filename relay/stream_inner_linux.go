@@ -128,9 +128,9 @@ func (s *streams) between(f *streamFlow) bool {
 }
 
 // explainInner sets the cause of a flow whose side has failed: what the process behind an inner socket says, if that is about a
-// connection.
+// connection. What fails here, for want of memory, is not its end.
 func (s *streams) explainInner(f *streamFlow, side int, e sys.Errno) {
-	if !f.inner(side) {
+	if !f.inner(side) || e != sys.ECONNRESET && e != sys.EPIPE && e != tlsconn.Truncated {
 		return
 	}
 	switch c := s.innerEnd(f, side); {

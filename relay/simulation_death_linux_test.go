@@ -3,6 +3,8 @@ package relay
 import (
 	"testing"
 
+	"github.com/penstock/penstock/internal/ledger"
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -15,7 +17,7 @@ func TestDeathAtEachCall(t *testing.T) {
 			agains = agains[:1]
 		}
 		for _, again := range agains {
-			t.Logf("kind %#b: %d places", kind, deathAtEachCall(t, kind, again, deathScript))
+			t.Logf("kind %#b: %d places", kind, deathAtEachCall(t, kind, again, nil, deathScript))
 		}
 	}
 }
@@ -24,7 +26,7 @@ func TestDeathAtEachCall(t *testing.T) {
 // client closes with bytes that it has not read, and what it has sent waits for its upstream.
 func TestDeathWhileAsking(t *testing.T) {
 	for _, kind := range []int{0, 0b001} {
-		t.Logf("kind %#b: %d places", kind, deathAtEachCall(t, kind, 0, func(s *simulation) {
+		t.Logf("kind %#b: %d places", kind, deathAtEachCall(t, kind, 0, nil, func(s *simulation) {
 			f := s.flows[0]
 			s.send(f, down, 100)
 			for range 8 {
@@ -35,6 +37,47 @@ func TestDeathWhileAsking(t *testing.T) {
 			s.turn()
 			s.turn()
 		}))
+	}
+}
+
+// TestDeathBetweenStores: a process dies when a send has failed and the record says that the half has failed, and not yet that what it had in its hands is
+// dropped. There is no call between these stores, so the first one is done here.
+func TestDeathBetweenStores(t *testing.T) {
+	sends := map[ledger.Phase]int{ledger.PhaseRead: 0, ledger.PhaseFlushing: 0, ledger.PhaseEmptying: 0} // what was in its hands, and how often
+	fails := func(s *simulation) {
+		k := s.core.streams.all[0].keep
+		note := k.turn.Note()
+		r, fds := k.ledger.Record(note.Slot), s.keeper.held[k.flowKey(ref{Slot: note.Slot, Gen: note.Generation})].FDs
+		if r.Generation() != note.Generation || r.State() != recordRelaying || len(fds) != 2 {
+			return
+		}
+		c, _ := s.keeper.process.TCPCounts(fds[1-note.Half])
+		if _, ok := sends[note.Phase]; ok && c.State == sys.TCPClose {
+			r.SetFlags(r.Flags() | recordFailed<<note.Half)
+			sends[note.Phase]++
+		}
+	}
+	for _, n := range []int{100, 5_000, 100_000} { // read, and then held in a block, and spliced
+		deathAtEachCall(t, 0, 0, fails, func(s *simulation) {
+			for range 80 {
+				s.send(s.flows[0], up, n)
+				s.turn()
+			}
+			s.read(s.flows[0], sideUpstream, 1<<20)
+			s.send(s.flows[0], up, n)
+			s.process.Before = func() { // the upstream resets its connection in front of a send
+				if _, ok := sends[s.core.streams.all[0].keep.turn.Note().Phase]; ok {
+					s.close(s.flows[0], sideUpstream, true)
+				}
+			}
+			s.turn()
+			s.process.Before = nil
+		})
+	}
+	for phase, n := range sends {
+		if n == 0 {
+			t.Errorf("no process has died in phase %d of a half whose destination was reset", phase)
+		}
 	}
 }
 
@@ -54,12 +97,15 @@ func deathScript(s *simulation) {
 }
 
 // deathAtEachCall connects three clients and calls script, again and again. The process dies at one place more each time, and the next
-// one at its place again; 0: never.
-func deathAtEachCall(t *testing.T, kind, again int, script func(*simulation)) (places int) {
+// one at its place again; 0: never. dying is called when a process has died.
+func deathAtEachCall(t *testing.T, kind, again int, dying, script func(*simulation)) (places int) {
 	for place := 1; ; place++ {
 		s := newSimulation(simSettings{})
 		s.process.DieAfter(place)
 		s.diesNext = again
+		if dying != nil {
+			s.dying = func() { dying(s) }
+		}
 		for range 3 {
 			s.connect(kind, 0)
 			s.turn()

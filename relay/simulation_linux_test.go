@@ -60,6 +60,7 @@ type simulation struct {
 	over      simOverload
 	socket    int            // which of simSockets listeners have
 	peersDo   func()         // between two calls of the relay
+	dying     func()         // is called when a process has died, and its engine is still there
 	damaged   bool           // a ledger was
 	spoiled   map[*byte]bool // the memory of such a ledger
 	restoring bool           // the process has not restored all flows yet
@@ -367,6 +368,9 @@ func (s *simulation) lives(do func()) (lives bool) {
 				panic(cause)
 			}
 			s.seen.deaths[died.Call]++
+			if s.dying != nil {
+				s.dying()
+			}
 			s.died()
 			lives = false
 		}

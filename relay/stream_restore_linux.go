@@ -170,7 +170,9 @@ func (s *streams) restoreHalves(f *streamFlow, r ledger.Record, t *restorer) hol
 			continue
 		}
 		if r.Flags()&(recordFailed<<h) != 0 || h == down && f.fd[sideUpstream] < 0 {
-			half.Restore(&s.env, in, out, rec.Spliced(), pump.Held{})
+			s.restoreCounts(half, rec) // the process may have died before it had noted that what the half held is dropped
+			rec.SetOut(half.Out)
+			rec.SetPipe(0)
 			continue
 		}
 		held := pump.Held{Err: sys.Errno(rec.Errno())}

@@ -64,7 +64,7 @@ func TestEachEvent(t *testing.T) {
 	s := drawn(false)
 	s.Events = []event{
 		{Do: "kill", Value: "killed"}, // first: a worker forgets what it was told in its last second, however long that is on this machine
-		{Do: "add", Group: "tcp", Member: addedMember}, {Do: "drain", Group: "tcp", Member: addedMember},
+		{Do: "add", Group: "tcp", Member: addedMember}, {Do: "drain", Group: "tcp", Member: addedMember, Close: true},
 		{Do: "enable", Group: "tcp", Member: addedMember}, {Do: "upgrade"}, {Do: "remove", Group: "tcp", Member: addedMember},
 		{Do: "loops", Value: "3"}, {Do: "balance", Group: "udp", Value: "random"}, {Do: "file", Group: "udp", Member: fileMember},
 		{Do: "sandbox", Value: "log"}, {Do: "listener", Group: "tcp", Value: "22001"},

@@ -296,6 +296,9 @@ func (d *daemon) memberEndpoint(g *spec.Group, text string) (spec.Endpoint, erro
 func memberProblem(err error) error {
 	var none *upstream.NoMemberError
 	if errors.As(err, &none) {
+		if none.Next {
+			return errReplacing()
+		}
 		return api.NotFound("member", none.Member, "those of /v1/groups/"+none.Group)
 	}
 	status := http.StatusConflict

@@ -116,6 +116,21 @@ func (c *memberChanges) addressOf(name string) spec.Endpoint {
 	return c.moved[name].to
 }
 
+// has reports whether changes give a member this name or address.
+func (c *memberChanges) has(member string) bool {
+	for _, m := range c.added {
+		if nameOf(&m) == member || m.To.String() == member {
+			return true
+		}
+	}
+	for _, m := range c.moved {
+		if m.to.String() == member {
+			return true
+		}
+	}
+	return false
+}
+
 func (c *memberChanges) clone() memberChanges {
 	return memberChanges{slices.Clone(c.added), maps.Clone(c.removed), maps.Clone(c.moved)}
 }

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -33,6 +34,21 @@ func TestNext(t *testing.T) {
 			t.Errorf("%v, want %s", err, what)
 		}
 	}
+	// Who is told of a member that is one of the next process only can ask that one.
+	asked := func(next bool) {
+		t.Helper()
+		for _, member := range []string{"x", at(1).String(), at(2).String(), "nobody"} {
+			for what, err := range map[string]error{
+				"mode": s.SetMode("g", member, Drain), "weight": s.SetWeight("g", member, 3), "removal": s.RemoveMember("g", member), "move": s.CheckMove("g", member),
+			} {
+				var none *NoMemberError
+				if !errors.As(err, &none) || none.Next != (next && member != "nobody") {
+					t.Errorf("%s of %s: %v, in the next process: %t", what, member, err, none != nil && none.Next)
+				}
+			}
+		}
+	}
+	asked(true)
 	if got := memberNames(s); !slices.Equal(got, before[:2]) || !s.Next().Pending() {
 		t.Errorf("%q, pending: %t", got, s.Next().Pending())
 	}
@@ -59,6 +75,7 @@ func TestNext(t *testing.T) {
 	if s.Next().Pending() || len(saved.Groups[0].Added)+len(saved.Groups[0].Moved) != 0 {
 		t.Errorf("after Discard: %+v", saved.Groups[0])
 	}
+	asked(false)
 }
 
 // A process that may not connect where operators of the one before wanted members leaves them to the next one, and goes on with those that

@@ -60,7 +60,7 @@ func (s *Set) changeOverride(group, member string, set func(*Member, time.Time))
 		}
 	}
 	if !found {
-		return &NoMemberError{group, member}
+		return g.noMember(member)
 	}
 	s.touch()
 	return nil

@@ -15,7 +15,10 @@ import (
 const MaxAdded = 1024
 
 // NoMemberError is the error for a name or address that no member of a group has.
-type NoMemberError struct{ Group, Member string }
+type NoMemberError struct {
+	Group, Member string
+	Next          bool // one has in the next process; see Next
+}
 
 func (e *NoMemberError) Error() string {
 	return fmt.Sprintf("group %q has no member %q", e.Group, e.Member)
@@ -81,7 +84,12 @@ func (g *Group) find(member string) (int, error) {
 			return 0, fmt.Errorf("%q is one address of member %q; allowed: that name", member, m.name)
 		}
 	}
-	return 0, &NoMemberError{g.name, member}
+	return 0, g.noMember(member)
+}
+
+// noMember returns the error for a name or address that no member has. The caller holds the Set's lock.
+func (g *Group) noMember(member string) error {
+	return &NoMemberError{g.name, member, g.next != nil && g.next.has(member)}
 }
 
 // AddMember adds a member to a group, until the file has one of that name.

@@ -50,17 +50,22 @@ func atRelaysEnds(_ *proc.Hosts, f func(device string) error) error {
 	return errors.Join(f("client"), f("upstream"))
 }
 
-// spoil makes the links what the network is. Datagrams have a queue of their own, whose counters are theirs only.
+// spoil makes the links what the network is. Datagrams have a queue of their own, whose counters are theirs only. A netem that repeats
+// packets must be the only one of its device, and drops none.
 func (n network) spoil(h *proc.Hosts) error {
 	if n.netem == "" {
 		return nil
 	}
 	return atEachEnd(h, func(device string) error {
-		lines := strings.NewReplacer("DEV", "dev "+device, "NETEM", "netem limit 10000 "+n.netem).Replace(`qdisc add DEV root handle 1: prio bands 2 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+		commands := `qdisc add DEV root handle 1: prio bands 2 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
 filter add DEV parent 1: protocol ip prio 1 u32 match ip protocol 17 0xff flowid 1:2
 qdisc add DEV parent 1:1 handle 10: NETEM
 qdisc add DEV parent 1:2 handle 20: NETEM
-`)
+`
+		if n.twice {
+			commands = "qdisc add DEV root handle 20: NETEM\n"
+		}
+		lines := strings.NewReplacer("DEV", "dev "+device, "NETEM", "netem limit 10000 "+n.netem).Replace(commands)
 		cmd := exec.Command("tc", "-batch", "-")
 		cmd.Stdin = strings.NewReader(lines)
 		if text, err := cmd.CombinedOutput(); err != nil {

@@ -16,6 +16,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -43,31 +44,32 @@ const (
 
 // settings are those of one run.
 type settings struct {
-	binary    string
-	kills     int
-	upgrades  int
-	soak      time.Duration
-	rate      float64       // MiB per second of a soak's load
-	growth    float64       // MiB per hour by which the RSS of a soak's processes may grow
-	sampling  time.Duration // between two samples of a soak
-	report    time.Duration // between two lines of a soak's progress
-	changes   int
-	source    string        // of the members that change
-	between   time.Duration // two changes, on average
-	restarts  int           // of the registry
-	every     time.Duration // from when a worker relays to when it is killed, on average
-	duration  time.Duration // of a run without kills
-	flows     int           // of each shape at each listener
-	clients   time.Duration // between two new clients
-	keepAfter time.Duration
-	slack     time.Duration
-	watchdog  time.Duration
-	keeper    bool
-	loops     int
-	copy      bool
-	seed      uint64
-	keep      bool // keep the files
-	which     func(*world.Shape, *world.Place) bool
+	binary       string
+	kills        int
+	upgrades     int
+	soak         time.Duration
+	rate         float64       // MiB per second of a soak's load
+	growth       float64       // MiB per hour by which the RSS of a soak's processes may grow
+	sampling     time.Duration // between two samples of a soak
+	report       time.Duration // between two lines of a soak's progress
+	changes      int
+	source       string        // of the members that change
+	between      time.Duration // two changes, on average
+	restarts     int           // of the registry
+	every        time.Duration // from when a worker relays to when it is killed, on average
+	duration     time.Duration // of a run without kills
+	flows        int           // of each shape at each listener
+	clients      time.Duration // between two new clients
+	keepAfter    time.Duration
+	slack        time.Duration
+	watchdog     time.Duration
+	startTimeout time.Duration // 0: 20 s
+	keeper       bool
+	loops        int
+	copy         bool
+	seed         uint64
+	keep         bool // keep the files
+	which        func(*world.Shape, *world.Place) bool
 
 	format          string // of the ledgers, in a run with upgrades
 	buildFlags      []string
@@ -97,6 +99,7 @@ func main() {
 	flag.DurationVar(&s.clients, "clients", 5*ms, "time between two new clients")
 	flag.DurationVar(&s.keepAfter, "keep-after", 200*ms, "the configuration's keep-after")
 	flag.DurationVar(&s.slack, "slack", 2*time.Second, "how much older a flow must be to count as settled")
+	flag.DurationVar(&s.startTimeout, "start-timeout", 20*time.Second, "the configuration's start-timeout")
 	flag.DurationVar(&s.watchdog, "watchdog", 2*time.Second, "the configuration's watchdog")
 	flag.BoolVar(&s.keeper, "keeper", false, "run the daemon with a keeper even if nothing is killed")
 	flag.IntVar(&s.loops, "loops", 2, "event loops")
@@ -259,7 +262,7 @@ func (s *settings) newRegistry(dir string) (registry.Registry, error) {
 
 // keeperConfig returns the value of the key keeper.
 func (s *settings) keeperConfig() string {
-	return fmt.Sprintf("{keep-after: %v, watchdog: %v, max-restart-delay: 100ms, start-timeout: 20s, healthy-after: 500ms}", s.keepAfter, s.watchdog)
+	return fmt.Sprintf("{keep-after: %v, watchdog: %v, max-restart-delay: 100ms, start-timeout: %v, healthy-after: 500ms}", s.keepAfter, s.watchdog, cmp.Or(s.startTimeout, 20*time.Second))
 }
 
 // deaths are the ways in which a worker dies, the more frequent ones several times.

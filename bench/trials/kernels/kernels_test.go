@@ -19,7 +19,7 @@ func TestResult(t *testing.T) {
 		}
 	}
 	doctor, tests := jobs[0], testsOf("a/b", "")
-	write("doctor.out", "kernel\n  ok       release    6.1\n  ok       pipes of 1 MiB           works\n\nlimits\n  warn     open files    few\n\nsandbox\n"+
+	write("doctor.out", "kernel\n  ok       release    6.1\n  ok       pipes of 1 MiB           works\n\nlimits\n  warn     open files    few\n           costs: clients\n\nsandbox\n"+
 		"  warn     landlock-scope           not known\n                                    costs: a lot\n")
 	write("a_b.out", "=== RUN   TestA\n--- PASS: TestA (0.00s)\n    --- PASS: TestA/b (0.00s)\n--- FAIL: TestC (1.00s)\n--- SKIP: TestD (0.00s)\n")
 	if _, there := readResult(folder, doctor); there {
@@ -43,7 +43,7 @@ func TestResult(t *testing.T) {
 | kernel | 6.1 |
 |---|---|
 | pipes of 1 MiB | works |
-| landlock-scope | no: not known |
+| landlock-scope | no: not known; a lot |
 | ` + "`a/b`" + ` | 1 passed, 1 skipped, 1 failed: TestC |
 | ` + "`c`" + ` | not run |
 `

@@ -26,7 +26,10 @@ type result struct {
 }
 
 // feature is one that the doctor has looked for.
-type feature struct{ name, state, text string }
+type feature struct {
+	name, state, text string
+	costs             string // what the daemon is without it
+}
 
 // testLine is a line of the output of tests; featureLine one of what the doctor says.
 var (
@@ -40,11 +43,15 @@ func features(text string) (all []feature) {
 	section := ""
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
-		switch m := featureLine.FindStringSubmatch(line); {
+		m := featureLine.FindStringSubmatch(line)
+		costs, isCosts := strings.CutPrefix(strings.TrimSpace(line), "costs: ")
+		switch ours := section == "kernel" || section == "sandbox"; {
 		case m == nil && line != "" && line[0] != ' ':
 			section = line
-		case m != nil && (section == "kernel" || section == "sandbox") && m[2] != "release":
-			all = append(all, feature{m[2], m[1], m[3]})
+		case ours && m != nil && m[2] != "release":
+			all = append(all, feature{name: m[2], state: m[1], text: m[3]})
+		case ours && isCosts && len(all) > 0:
+			all[len(all)-1].costs = costs
 		}
 	}
 	return all
@@ -158,6 +165,9 @@ func (c *column) feature(name string) string {
 		if f.name == name && f.state == "ok" {
 			return f.text
 		} else if f.name == name {
+			if f.costs != "" {
+				return "no: " + f.text + "; " + f.costs
+			}
 			return "no: " + f.text
 		}
 	}

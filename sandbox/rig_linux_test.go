@@ -177,9 +177,10 @@ func (r *rig) run(o order, how ...func(*exec.Cmd)) (a answer) {
 	if err != nil {
 		r.Fatal(err)
 	}
+	program := child(r) // which may take a slow machine longer than the rest
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, child(r), string(text))
+	cmd := exec.CommandContext(ctx, program, string(text))
 	for _, f := range how {
 		f(cmd)
 	}

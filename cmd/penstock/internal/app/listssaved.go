@@ -68,7 +68,11 @@ func (d *daemon) forgetLists(t *lists.Table) {
 // restoreList begins with what was saved of a list that is not a file.
 func (d *daemon) restoreList(l *lists.List) {
 	s := &d.savedLists
-	if s.folder == "" || l.Spec.File != "" || !l.Status().Loaded.IsZero() {
+	if l.Spec.File != "" || !l.Status().Loaded.IsZero() {
+		return
+	}
+	if s.folder == "" {
+		d.log.Warn("the list is empty until it is loaded, now and after each upgrade and crash, because --state names no folder to keep it in", "list", l.Spec.Name)
 		return
 	}
 	path := s.path(l.Spec.Name)

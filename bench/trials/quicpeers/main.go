@@ -8,6 +8,8 @@
 //	go run ./bench/trials/quicpeers -clients ngtcp2 -servers 'quic*' -cases kill
 //	go run ./bench/trials/quicpeers -direct
 //
+// Cases for which this program is the client are in probes.go, and relays beside the daemon in relays.go.
+//
 // What is not installed is left out, and named. make quic-peers installs it.
 package main
 
@@ -15,7 +17,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -23,10 +24,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/certs"
@@ -37,9 +36,10 @@ import (
 const (
 	size   = 2 << 20 // of a download
 	middle = size / 8
-	// patience bounds a download.
-	patience = 90 * time.Second
 )
+
+// patience bounds a download.
+var patience = 90 * time.Second
 
 // names are the server names, each of which has a group of two members.
 var names = []string{"blue.test", "green.test"}
@@ -69,9 +69,11 @@ var cases = []trialCase{
 	{"names", "two names, nothing else", false, false, nil, 1},
 	{"rebind", "the client's router gives it another port", false, false, func(_ *setup, n *nat) error { return n.rebind() }, 2},
 	{"migrate", "the client moves, with another connection ID; the servers have their IDs in theirs", true, false, nil, 2},
-	{"kill", "the worker is killed", false, true, func(s *setup, _ *nat) error { return s.kill() }, 1},
-	{"upgrade", "the daemon is upgraded", false, true, func(s *setup, _ *nat) error { return s.upgrade() }, 1},
-	{"rebind+kill", "another port, and then a kill", false, true, func(s *setup, n *nat) error { return errors.Join(n.rebind(), n.heard(), s.kept(), s.kill()) }, 2},
+	{"kill", "the worker is killed", false, true, func(s *setup, _ *nat) error { return s.relay.kill() }, 1},
+	{"upgrade", "the daemon is upgraded", false, true, func(s *setup, _ *nat) error { return s.relay.upgrade() }, 1},
+	{"rebind+kill", "another port, and then a kill", false, true, func(s *setup, n *nat) error {
+		return errors.Join(n.rebind(), n.heard(), s.relay.kept(), s.relay.kill())
+	}, 2},
 }
 
 // setup is what a case is given.
@@ -81,8 +83,11 @@ type setup struct {
 	pair          certs.Pair
 	ca            string
 	files         map[string][]byte // by name
-	daemon        *trial.Daemon
-	ports         map[bool]string // of the listeners, by whether the servers have IDs
+	relay         relay
+	through       string // which relay that is
+	caddy         string
+	rest          string            // the address of what returns every datagram
+	ports         map[string]string // of the listeners, by name
 	direct        bool
 	servers       map[string]string // with direct: the port of one of a name's servers, with IDs if it can have them
 }
@@ -102,6 +107,9 @@ func main() {
 	named := flag.String("cases", "*", "cases to try")
 	flag.StringVar(&s.python, "python", "python3", "a Python that has aioquic")
 	flag.StringVar(&s.quinn, "quinn", "bin/quicpeer", "the program in bench/trials/quicpeers/quinn")
+	flag.StringVar(&s.through, "relay", "penstock", "penstock, or caddy-l4")
+	flag.StringVar(&s.caddy, "caddy", "bin/caddy-l4/caddy-l4", "a Caddy with the module caddy-l4")
+	flag.DurationVar(&patience, "patience", patience, "bounds a download")
 	flag.BoolVar(&s.direct, "direct", false, "no relay between: what clients and servers do by themselves; kills and upgrades are left out")
 	flag.Parse()
 	trial.Main("quicpeers", func() error { return s.all(*clients, *servers, *named) })
@@ -131,6 +139,19 @@ func (s *setup) all(clients, servers, named string) error {
 			return err
 		}
 	}
+	if starters[s.through] == nil {
+		return fmt.Errorf("-relay %s: penstock or caddy-l4", s.through)
+	}
+	if s.caddy = program(s.caddy); s.through == "caddy-l4" && found(s.caddy) != "" {
+		return fmt.Errorf("%s; make quic-rivals builds it", found(s.caddy))
+	}
+	echo, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return err
+	}
+	defer echo.Close()
+	go returnAll(echo)
+	s.rest = echo.LocalAddr().String()
 	all := s.implementations()
 	for _, i := range all {
 		if i.missing != "" {
@@ -144,6 +165,18 @@ func (s *setup) all(clients, servers, named string) error {
 		}
 		if err := s.start(server); err != nil {
 			return fmt.Errorf("server %s: %w", server.name, err)
+		}
+		for _, p := range probes {
+			if server.name != "quic-go" || s.direct || !trial.Named(clients, "quic-go") || !trial.Named(named, p.name) {
+				continue
+			}
+			result := "ok"
+			if err := p.try(s); err != nil {
+				failed = append(failed, fmt.Errorf("%s: %w\n%s", p.name, err, s.logTail()))
+				result = "FAILED"
+				fmt.Fprintf(s.Out, "# %v\n", strings.ReplaceAll(failed[len(failed)-1].Error(), "\n", "\n# "))
+			}
+			fmt.Fprintf(s.Out, "QUIC/%s/%s\t%s\n", s.through, p.name, result)
 		}
 		for _, client := range all {
 			if client.missing != "" || !trial.Named(clients, client.name) {
@@ -161,7 +194,7 @@ func (s *setup) all(clients, servers, named string) error {
 					result = "FAILED"
 					fmt.Fprintf(s.Out, "# %v\n", strings.ReplaceAll(failed[len(failed)-1].Error(), "\n", "\n# "))
 				}
-				fmt.Fprintf(s.Out, "QUIC/client=%s/server=%s/%s\t%s\t%d datagrams-of-hello\n", client.name, server.name, c.name, result, hello)
+				fmt.Fprintf(s.Out, "QUIC/%sclient=%s/server=%s/%s\t%s\t%d datagrams-of-hello\n", s.rival(), client.name, server.name, c.name, result, hello)
 				if result == "FAILED" && c.act == nil && !c.migrate {
 					break // they do not get along
 				}
@@ -178,62 +211,68 @@ func (s *setup) start(i implementation) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	s.ports, s.servers = map[bool]string{}, map[string]string{}
-	config, groups, number := "keeper: {}\nlisteners:\n", "groups:\n", 0
-	for _, ids := range []bool{false, true} {
-		if ids && !i.routable {
+	s.ports, s.servers = map[string]string{}, map[string]string{}
+	var all []listener
+	number := 0
+	for _, l := range []listener{{name: "learned"}, {name: "routable", ids: true}, {name: "retry", rest: s.rest}} {
+		if l.ids && !i.routable || l.rest != "" && i.name != "quic-go" {
 			continue
 		}
-		listener := "learned"
-		if ids {
-			listener = "routable"
-		}
-		port, err := freeUDP()
-		if err != nil {
+		var err error
+		if l.port, err = freeUDP(); err != nil {
 			return err
 		}
-		s.ports[ids] = port
-		config += fmt.Sprintf("  %s:\n    listen: \"udp://127.0.0.1:%s\"\n    routes:\n", listener, port)
+		s.ports[l.name] = l.port
 		for _, name := range names {
-			group := listener + "-" + strings.TrimSuffix(name, ".test")
-			config += fmt.Sprintf("      - {name: %s, sni: %s, to: %s}\n", group, name, group)
-			quic, members := "{}", ""
-			if ids {
-				quic = "{learn: false, ids: cloud}"
-			}
+			g := group{name: l.name + "-" + strings.TrimSuffix(name, ".test"), sni: name}
 			for range 2 {
 				number++
-				to, err := freeUDP()
-				if err != nil {
+				m := member{}
+				if m.port, err = freeUDP(); err != nil {
 					return err
 				}
-				id, more := "", ""
-				if ids {
-					id = fmt.Sprintf("%016x", 0x5e70000000000000+uint64(number))
-					more = fmt.Sprintf(", quic-server-id: \"0x%s\"", id)
+				if l.ids {
+					m.id = fmt.Sprintf("%016x", 0x5e70000000000000+uint64(number))
 				}
-				s.servers[name] = to
-				members += fmt.Sprintf("      - {to: \"udp://127.0.0.1:%s\"%s}\n", to, more)
-				p := &proc.Process{Argv: i.server(s, to, filepath.Join(s.Dir, "files", name), id), Dir: filepath.Join(dir, fmt.Sprint(number))}
+				s.servers[name] = m.port
+				p := &proc.Process{Argv: i.server(s, m.port, filepath.Join(s.Dir, "files", name), m.id), Dir: filepath.Join(dir, fmt.Sprint(number))}
+				if l.rest != "" {
+					p.Argv = append(p.Argv, "retry")
+				}
 				if err := errors.Join(os.Mkdir(p.Dir, 0o755), p.Begin()); err != nil {
 					return err
 				}
-				if err := proc.Until("a server", trial.Patience, 50*time.Millisecond, func() error { return errors.Join(p.Failed(), listens(to)) }); err != nil {
+				if err := proc.Until("a server", trial.Patience, 50*time.Millisecond, func() error { return errors.Join(p.Failed(), listens(m.port)) }); err != nil {
 					return fmt.Errorf("%w\n%s", err, p.Printed())
 				}
+				g.members = append(g.members, m)
 			}
-			groups += fmt.Sprintf("  %s:\n    balance: round-robin\n    quic: %s\n    members:\n%s", group, quic, members)
+			l.groups = append(l.groups, g)
 		}
+		all = append(all, l)
 	}
 	if s.direct {
 		return nil
 	}
 	var err error
-	s.daemon, err = trial.StartDaemon(s.Penstock, filepath.Join(dir, "relay"), config+groups)
-	if err != nil && s.daemon != nil {
-		err = fmt.Errorf("%w\n%s", err, s.daemon.LogTail(20))
-	}
+	s.relay, err = starters[s.through](s, filepath.Join(dir, "relay"), all)
 	return err
+}
+
+// rival returns what names the relay in a result, unless it is the daemon.
+func (s *setup) rival() string {
+	if s.through == "penstock" {
+		return ""
+	}
+	return s.through + "/"
+}
+
+// logTail returns the last lines of the relay's log.
+func (s *setup) logTail() string {
+	if s.direct {
+		return ""
+	}
+	return s.relay.tail()
 }
 
 // try downloads the file of each name, and lets something happen in the middle.
@@ -247,7 +286,10 @@ func (s *setup) try(i implementation, c trialCase) (hello int, err error) {
 }
 
 func (s *setup) download(i implementation, c trialCase, name string) (hello int, err error) {
-	to := s.ports[c.migrate]
+	to := s.ports["learned"]
+	if c.migrate {
+		to = s.ports["routable"]
+	}
 	if s.direct {
 		to = s.servers[name]
 	}
@@ -288,7 +330,7 @@ func (s *setup) download(i implementation, c trialCase, name string) (hello int,
 	case <-n.reached:
 		if c.act != nil {
 			if c.daemon {
-				err = s.kept()
+				err = s.relay.kept()
 			}
 			err = errors.Join(err, c.act(s, n))
 		}
@@ -320,64 +362,6 @@ func (s *setup) download(i implementation, c trialCase, name string) (hello int,
 		return hello, fmt.Errorf("the client has had %d ports only", ports)
 	}
 	return hello, nil
-}
-
-// kill kills the worker, and waits for the next one.
-func (s *setup) kill() error {
-	was := s.worker()
-	if err := syscall.Kill(was, syscall.SIGKILL); err != nil {
-		return err
-	}
-	if err := proc.Wait("another worker", trial.Patience, func() bool { w := s.worker(); return w != 0 && w != was }); err != nil {
-		return err
-	}
-	return s.daemon.Ready(trial.Patience)
-}
-
-// logTail returns the last lines of the daemon's log.
-func (s *setup) logTail() string {
-	if s.direct {
-		return ""
-	}
-	return s.daemon.LogTail(5)
-}
-
-// kept waits until the keeper has all flows: a younger one is lost with its worker.
-func (s *setup) kept() error {
-	return proc.Until("all flows are kept", trial.Patience, 20*time.Millisecond, func() error {
-		b, err := s.daemon.Get("/v1/status")
-		if err != nil {
-			return err
-		}
-		var status struct {
-			Totals, Keeper struct{ Flows int }
-		}
-		if err := json.Unmarshal(b, &status); err != nil {
-			return err
-		}
-		if status.Keeper.Flows < status.Totals.Flows || status.Totals.Flows == 0 {
-			return fmt.Errorf("%d of %d", status.Keeper.Flows, status.Totals.Flows)
-		}
-		return nil
-	})
-}
-
-// worker returns the process that carries the traffic; 0: none does.
-func (s *setup) worker() int {
-	main := s.daemon.First()
-	return slices.Max(append([]int{0}, slices.DeleteFunc(s.daemon.Workers(), func(pid int) bool { return pid == main })...))
-}
-
-func (s *setup) upgrade() error {
-	was := s.worker()
-	out, err := exec.Command(s.Penstock, "upgrade", "--admin", "unix://"+s.daemon.Socket, "--binary", s.Penstock).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("upgrade: %w\n%s", err, out)
-	}
-	if s.worker() == was {
-		return fmt.Errorf("the worker is the same after an upgrade\n%s", out)
-	}
-	return nil
 }
 
 // freeUDP returns a port that nobody has at the moment.

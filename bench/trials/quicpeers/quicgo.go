@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
@@ -22,7 +23,7 @@ import (
 
 // peerMain is this program as a peer made with quic-go, with the arguments that those made with others have:
 //
-//	peer server ADDRESS CERTIFICATE KEY ROOT [ID]
+//	peer server ADDRESS CERTIFICATE KEY ROOT [ID|retry]
 //	peer client ADDRESS CA NAME PATH OUT [BYTES]
 func peerMain(args []string) error {
 	if len(args) < 5 {
@@ -70,14 +71,20 @@ func goServer(address, certificate, key, root, id string) error {
 		return err
 	}
 	t := &quic.Transport{Conn: c}
-	if id != "" {
+	switch id {
+	case "":
+	case "retry": // of every client
+		t.VerifySourceAddress = func(net.Addr) bool { return true }
+	default:
 		b, err := hex.DecodeString(id)
 		if err != nil {
 			return err
 		}
 		t.ConnectionIDGenerator = routable(b)
 	}
-	l, err := t.ListenEarly(http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{pair}}), &quic.Config{})
+	settings := &tls.Config{Certificates: []tls.Certificate{pair}}
+	settings.SetSessionTicketKeys([][32]byte{sha256.Sum256(pair.Certificate[0])}) // what one server of a name has given out, the others can read
+	l, err := t.ListenEarly(http3.ConfigureTLSConfig(settings), &quic.Config{Allow0RTT: true})
 	if err != nil {
 		return err
 	}

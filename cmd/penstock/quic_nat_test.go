@@ -90,6 +90,7 @@ type nat struct {
 	outside *net.UDPConn
 	client  *net.UDPAddr
 	late    int // replies that came to an address that the client has no more
+	got     int // bytes that the client has had
 	all     sync.WaitGroup
 }
 
@@ -149,6 +150,7 @@ func (n *nat) rebind() {
 			}
 			n.mu.Lock()
 			if n.outside == outside {
+				n.got += size
 				n.inside.WriteToUDP(b[:size], n.client)
 			} else {
 				n.late++

@@ -1,11 +1,14 @@
 package relay
 
 import (
+	"context"
 	"io"
 	"net"
 	"testing"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/hold"
 )
 
@@ -66,5 +69,50 @@ func TestListenerAfterEngineWithKeep(t *testing.T) {
 		if n, err := io.Copy(io.Discard, c); n != size || err != nil {
 			t.Errorf("%d bytes, %v", n, err)
 		}
+	}
+}
+
+// An engine that has handed over and lingers keeps none of the sockets that flows of a closing port got for themselves: a copy of
+// one would receive what the next process should.
+func TestLingersWithoutOwnSockets(t *testing.T) {
+	testnet.CheckLeaks(t)
+	h := newMemoryHolder(t)
+	e, err := New(lingerConfig(h, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	up := gramEcho(t, "udp4")
+	l, err := e.Listen(gramPlace(t, "udp4"), ListenConfig{Hooks: Hooks{Upstream: func(*Flow, int) *Addr { return up }}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	askGram(t, packetSocket(t, "udp4"), l.Addr(), "hello")
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	testwait.Until(t, "the flow has a socket of its own", func() bool { return e.datagrams.own.Load() == 1 })
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := e.HandOver(ctx); err != nil {
+		t.Fatal(err)
+	}
+	flows := 0
+	for _, d := range e.datagrams.all { // whose loops have ended
+		d.slab.Each(func(f *datagramFlow) {
+			flows++
+			if _, err := sys.FamilyOf(sys.Linux{}, int(f.own)); f.own < 0 || err != sys.EBADF {
+				t.Errorf("the flow's own socket is %d, and asked for its family it says %v", f.own, err)
+			}
+		})
+	}
+	if flows != 1 {
+		t.Errorf("%d flows were handed over", flows)
+	}
+	e.Close()
+	for _, s := range e.streams.all {
+		s.keep.ledger.Close()
+	}
+	for key := range h.held {
+		h.Drop(key)
 	}
 }

@@ -54,8 +54,12 @@ func (s *simulation) lookAt(st *streams) (leased int64) {
 		s.fail("loop %d sleeps, and clients may wait at a listener that closes", st.loop.Index)
 	}
 	k := st.keep
+	begun := st.handshakes()
 	var kept int64
 	st.slab.Each(func(f *streamFlow) {
+		if t := f.tls; f.state == streamSecuring && t.begun && begun[f.ref()] != t.since {
+			s.fail("the handshake of the flow in slot %d goes on since %v, and is among those that others wait for since %v", f.slot, t.since, begun[f.ref()])
+		}
 		s.seen.states[f.stateOf()]++
 		for h := range f.half {
 			half := &f.half[h]
@@ -120,6 +124,9 @@ func (s *simulation) lookAt(st *streams) (leased int64) {
 		}
 		if Cause(r.Cause()) != f.cause || r.State() != recordRelaying {
 			s.fail("the record in slot %d has state %d and cause %s, and the flow %s", f.slot, r.State(), Cause(r.Cause()), f.cause)
+		}
+		if e, ok := f.err.(sys.Errno); ok && f.cause != CauseNone && !f.cause.ofTLS() && sys.Errno(r.Errno()) != e {
+			s.fail("the record in slot %d has the error %v, and the flow %v", f.slot, sys.Errno(r.Errno()), e)
 		}
 		for h := range f.half {
 			half, rec := &f.half[h], r.Half(h)

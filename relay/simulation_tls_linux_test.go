@@ -60,6 +60,19 @@ func (s *simulation) fails() (some bool) {
 	return some
 }
 
+// handshakes returns since when those are under way that can be given up when others wait.
+func (s *streams) handshakes() map[ref]time.Duration {
+	var begun map[ref]time.Duration
+	for i := range s.tlsLoop.begun.len() {
+		if begun == nil {
+			begun = make(map[ref]time.Duration)
+		}
+		x := s.tlsLoop.begun.ring[(s.tlsLoop.begun.head+i)%len(s.tlsLoop.begun.ring)]
+		begun[x.ref] = max(begun[x.ref], x.at)
+	}
+	return begun
+}
+
 // computes reports whether the relay has handshakes that may have something to compute.
 func (s *simulation) computes() bool { return len(s.tasks) > 0 }
 

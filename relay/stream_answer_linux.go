@@ -78,7 +78,9 @@ func (s *streams) sendOut(fd int, b []byte) ([]byte, sys.Errno) {
 // replyTurn goes on with a client that takes its replies, and may have been waited for.
 func (s *streams) replyTurn(f *streamFlow) {
 	x := f.early
-	x.reply, x.failed = s.sendOut(int(f.fd[sideClient]), x.reply)
+	if x.failed == 0 { // or a reply in front of these could not be sent
+		x.reply, x.failed = s.sendOut(int(f.fd[sideClient]), x.reply)
+	}
 	switch {
 	case x.failed != 0:
 		s.end(f, CauseClientGone, x.failed)

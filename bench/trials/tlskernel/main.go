@@ -149,7 +149,7 @@ func (s *setup) start() error {
 	}
 	s.ports = map[string]string{"client": client, "upstream": upstream, "both": both}
 	ends := fmt.Sprintf("tls: {certificates: [{certificate: %s, key: %s}], min-version: \"1.3\", kernel: auto}", s.pair.Certificate, s.pair.Key)
-	config := fmt.Sprintf(`keeper: {keep-after: 200ms, watchdog: 60s, start-timeout: 3m}
+	config := fmt.Sprintf(`keeper: {keep-after: 200ms, watchdog: 60s, start-timeout: 3m, healthy-after: 1s}
 engine: {loops: 2}
 listeners:
   client: {listen: "tcp://127.0.0.1:%s", %s, to: plain}

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -108,7 +109,7 @@ func (s *setup) connections(rebind bool) error {
 		return err
 	}
 	defer c.Close()
-	n, err := newNAT(to.String(), 1<<40)
+	n, err := newNAT(to.String(), math.MaxInt)
 	if err != nil {
 		return err
 	}

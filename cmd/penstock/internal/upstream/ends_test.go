@@ -177,7 +177,7 @@ func TestFlowsOfSecondFailoverEnd(t *testing.T) {
 			if replaced {
 				saved := throughJSON(t, s.Save())
 				s.Close()
-				s, g = set(t, cfg, Options{probe: w.probe, FlowsKept: k.tell, Saved: saved})
+				_, g = set(t, cfg, Options{probe: w.probe, FlowsKept: k.tell, Saved: saved})
 			}
 			pick(t, g, 3, true, nil)
 			w.set(m1, true)

@@ -70,12 +70,14 @@ var routableGroups = map[string]struct {
 	layout func(t *testing.T) *quicid.Layout
 	server int
 	nonce  int
+	first  byte
 }{
-	"cloud":     {`cloud`, func(*testing.T) *quicid.Layout { return quicid.Cloud }, 8, 9},
-	"plaintext": {`[{config: 1, server-id: 3, nonce: 5}]`, layout(1, 3, 5, ""), 3, 5},
-	"one pass":  {`[{config: 2, server-id: 4, nonce: 12, key: "8f95f09245765f80256934e50c66207f"}]`, layout(2, 4, 12, "8f95f09245765f80256934e50c66207f"), 4, 12},
+	"cloud":            {`cloud`, func(*testing.T) *quicid.Layout { return quicid.Cloud }, 8, 9, 0},
+	"cloud first byte": {`cloud`, func(*testing.T) *quicid.Layout { return quicid.Cloud }, 8, 9, 0xff},
+	"plaintext":        {`[{config: 1, server-id: 3, nonce: 5}]`, layout(1, 3, 5, ""), 3, 5, 0},
+	"one pass":         {`[{config: 2, server-id: 4, nonce: 12, key: "8f95f09245765f80256934e50c66207f"}]`, layout(2, 4, 12, "8f95f09245765f80256934e50c66207f"), 4, 12, 0},
 	"four passes": {`[{config: 0, server-id: 2, nonce: 4}, {config: 6, server-id: 9, nonce: 5, key: "0x8f95f09245765f80256934e50c66207f"}]`,
-		layout(6, 9, 5, "8f95f09245765f80256934e50c66207f"), 9, 5},
+		layout(6, 9, 5, "8f95f09245765f80256934e50c66207f"), 9, 5, 0},
 }
 
 func layout(config, server, nonce int, key string) func(t *testing.T) *quicid.Layout {
@@ -103,7 +105,7 @@ func TestQUICMigration(t *testing.T) {
 			var members []string
 			for i, name := range []string{"one", "two", "three"} {
 				id := []byte(strings.Repeat(string(rune('a'+i)), g.server))
-				addresses = append(addresses, movingServer(t, ctx, name, serverTLS, &serverIDs{l, id, g.nonce}))
+				addresses = append(addresses, movingServer(t, ctx, name, serverTLS, &serverIDs{l, id, g.nonce, g.first}))
 				members = append(members, fmt.Sprintf(`{name: %s, to: "udp://{%d}", quic-server-id: "%x"}`, name, i, id))
 			}
 			text := `listeners:

@@ -69,6 +69,7 @@ type serverIDs struct {
 	layout *quicid.Layout
 	server []byte
 	nonce  int
+	first  byte // bits that the first byte has besides those of the layout
 }
 
 func (g *serverIDs) GenerateConnectionID() (quicgo.ConnectionID, error) {
@@ -76,7 +77,9 @@ func (g *serverIDs) GenerateConnectionID() (quicgo.ConnectionID, error) {
 	for i := range nonce {
 		nonce[i] = byte(rand.Uint32())
 	}
-	return quicgo.ConnectionIDFromBytes(g.layout.Append(nil, g.server, nonce, true)), nil
+	id := g.layout.Append(nil, g.server, nonce, true)
+	id[0] |= g.first
+	return quicgo.ConnectionIDFromBytes(id), nil
 }
 
 func (g *serverIDs) ConnectionIDLen() int { return 1 + len(g.server) + g.nonce }

@@ -27,7 +27,7 @@ func TestQUICTransfersOutlive(t *testing.T) {
 	for i := range 4 {
 		var ids quicgo.ConnectionIDGenerator
 		if i >= 2 {
-			ids = &serverIDs{l, fmt.Appendf(nil, "srv%d", i), 12}
+			ids = &serverIDs{l, fmt.Appendf(nil, "srv%d", i), 12, 0}
 		}
 		addresses = append(addresses, movingServer(t, ctx, fmt.Sprint(i), serverTLS, ids))
 	}

@@ -36,7 +36,7 @@ func severalServers(t *testing.T, ctx context.Context, routable bool) (addresses
 	for i, name := range []string{"one", "two"} {
 		var ids quicgo.ConnectionIDGenerator
 		if routable {
-			ids = &serverIDs{layout(1, 4, 12, "8f95f09245765f80256934e50c66207f")(t), fmt.Appendf(nil, "srv%d", i), 12}
+			ids = &serverIDs{layout(1, 4, 12, "8f95f09245765f80256934e50c66207f")(t), fmt.Appendf(nil, "srv%d", i), 12, 0}
 		}
 		addresses = append(addresses, movingServer(t, ctx, name, serverTLS, ids))
 	}

@@ -19,7 +19,6 @@ const (
 	// Configs is how many configurations there may be at the same time: the first three bits of an ID say which one is its, and
 	// the last value says that none is. Section 3.1.
 	Configs     = 7
-	unroutable  = 7
 	configShift = 5
 	cloudServer = 8
 )
@@ -33,7 +32,8 @@ type Layout struct {
 }
 
 // Cloud is the layout that load balancers of clouds want: after the first byte, the 8 bytes of the server's ID in the clear,
-// and then whatever the server likes.
+// and then whatever the server likes. So is the first byte, also where the draft would say that the ID has no server: of the IDs that
+// have none, one in 2^64 is taken for a server's.
 var Cloud = &Layout{config: -1, server: cloudServer}
 
 // New returns the layout of a configuration of the draft. The lengths of the server ID and of the nonce are in bytes; key is
@@ -95,7 +95,7 @@ func (l *Layout) Server(id []byte) (s Server, ok bool) {
 	if len(id) < l.Len() {
 		return s, false
 	}
-	if config := int(id[0] >> configShift); config == unroutable || l.config >= 0 && config != l.config {
+	if l.config >= 0 && int(id[0]>>configShift) != l.config {
 		return s, false
 	}
 	if l.block == nil {

@@ -18,7 +18,12 @@ func noAllocs(t *testing.T, runs int, f func()) {
 	if testnet.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	if n := testing.AllocsPerRun(runs, f); n != 0 {
+	// All of the process is counted, also what timers and cleanups of the tests before allocate. Theirs end; those of f do not.
+	n := testing.AllocsPerRun(runs, f)
+	for tries := 0; n != 0 && tries < 20; tries++ {
+		n = testing.AllocsPerRun(runs, f)
+	}
+	if n != 0 {
 		t.Errorf("%v allocations a run", n)
 	}
 }

@@ -41,7 +41,7 @@ func TestDeathWhileAsking(t *testing.T) {
 }
 
 // TestDeathBetweenStores: a process dies when a send has failed and the record says that the half has failed, and not yet that what it had in its hands is
-// dropped. There is no call between these stores, so the first one is done here.
+// dropped. No call lies between these stores, so the test does the first one itself.
 func TestDeathBetweenStores(t *testing.T) {
 	sends := map[ledger.Phase]int{ledger.PhaseRead: 0, ledger.PhaseFlushing: 0, ledger.PhaseEmptying: 0} // what was in its hands, and how often
 	fails := func(s *simulation) {

@@ -40,6 +40,8 @@ import (
 const (
 	mib = 1 << 20
 	ms  = time.Millisecond
+
+	startTimeout = 20 * time.Second // unless a flag says otherwise
 )
 
 // settings are those of one run.
@@ -63,7 +65,7 @@ type settings struct {
 	keepAfter    time.Duration
 	slack        time.Duration
 	watchdog     time.Duration
-	startTimeout time.Duration // 0: 20 s
+	startTimeout time.Duration // 0: startTimeout
 	keeper       bool
 	loops        int
 	copy         bool
@@ -99,7 +101,7 @@ func main() {
 	flag.DurationVar(&s.clients, "clients", 5*ms, "time between two new clients")
 	flag.DurationVar(&s.keepAfter, "keep-after", 200*ms, "the configuration's keep-after")
 	flag.DurationVar(&s.slack, "slack", 2*time.Second, "how much older a flow must be to count as settled")
-	flag.DurationVar(&s.startTimeout, "start-timeout", 20*time.Second, "the configuration's start-timeout")
+	flag.DurationVar(&s.startTimeout, "start-timeout", startTimeout, "the configuration's start-timeout")
 	flag.DurationVar(&s.watchdog, "watchdog", 2*time.Second, "the configuration's watchdog")
 	flag.BoolVar(&s.keeper, "keeper", false, "run the daemon with a keeper even if nothing is killed")
 	flag.IntVar(&s.loops, "loops", 2, "event loops")
@@ -262,7 +264,7 @@ func (s *settings) newRegistry(dir string) (registry.Registry, error) {
 
 // keeperConfig returns the value of the key keeper.
 func (s *settings) keeperConfig() string {
-	return fmt.Sprintf("{keep-after: %v, watchdog: %v, max-restart-delay: 100ms, start-timeout: %v, healthy-after: 500ms}", s.keepAfter, s.watchdog, cmp.Or(s.startTimeout, 20*time.Second))
+	return fmt.Sprintf("{keep-after: %v, watchdog: %v, max-restart-delay: 100ms, start-timeout: %v, healthy-after: 500ms}", s.keepAfter, s.watchdog, cmp.Or(s.startTimeout, startTimeout))
 }
 
 // deaths are the ways in which a worker dies, the more frequent ones several times.

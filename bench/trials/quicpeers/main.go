@@ -4,7 +4,7 @@
 // by name, with another port in the middle of a download, with active migration, and with a worker that is killed or upgraded then. Every byte
 // of each download is compared with the file of the name that was asked for.
 //
-//	go run ./bench/trials/quicpeers -python bin/aioquic/bin/python -quinn bin/quicpeer
+//	go run ./bench/trials/quicpeers -python bin/quicpython/bin/python -quinn bin/quicpeer
 //	go run ./bench/trials/quicpeers -clients ngtcp2 -servers 'quic*' -cases kill
 //	go run ./bench/trials/quicpeers -direct
 //
@@ -54,6 +54,8 @@ type implementation struct {
 	client func(s *setup, port, name, path, out, bytes string) []string
 	// ids says how the server writes its ID into connection IDs, as the relay's `ids` of a group; empty: it cannot.
 	ids string
+	// stays says that the client cannot be told to move.
+	stays bool
 }
 
 // A trialCase is what happens in the middle of a download.
@@ -105,7 +107,7 @@ func main() {
 	clients := flag.String("clients", "*", "implementations to try as clients, with commas between them")
 	servers := flag.String("servers", "*", "implementations to try as servers")
 	named := flag.String("cases", "*", "cases to try")
-	flag.StringVar(&s.python, "python", "python3", "a Python that has aioquic")
+	flag.StringVar(&s.python, "python", "python3", "a Python that has aioquic and curl_cffi")
 	flag.StringVar(&s.quinn, "quinn", "bin/quicpeer", "the program in bench/trials/quicpeers/quinn")
 	flag.StringVar(&s.through, "relay", "penstock", "penstock, or caddy-l4")
 	flag.StringVar(&s.caddy, "caddy", "bin/caddy-l4/caddy-l4", "a Caddy with the module caddy-l4")
@@ -135,7 +137,8 @@ func (s *setup) all(clients, servers, named string) error {
 		rand.Read(b)
 		s.files[name] = b
 		root := filepath.Join(s.Dir, "files", name)
-		if err := errors.Join(os.MkdirAll(root, 0o755), os.WriteFile(filepath.Join(root, "file"), b, 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(root, 0o755), os.WriteFile(filepath.Join(root, "file"), b, 0o644),
+			os.WriteFile(filepath.Join(root, "page.html"), []byte(chromiumPage), 0o644)); err != nil {
 			return err
 		}
 	}
@@ -187,8 +190,8 @@ func (s *setup) all(clients, servers, named string) error {
 					continue
 				}
 				hello, result := 0, "ok"
-				if c.migrate && server.ids == "" {
-					result = "-" // the ID that the client takes is one that nobody has seen
+				if c.migrate && (server.ids == "" || client.stays) {
+					result = "-" // the ID that a client takes is one that nobody has seen
 				} else if hello, err = s.try(client, c); err != nil && !c.daemon && !s.direct && s.fails(client, c) {
 					result = "neither" // with the relay, nor without
 				} else if err != nil {

@@ -14,8 +14,9 @@ import (
 // implementations returns what can be tried, and why the rest cannot.
 func (s *setup) implementations() []implementation {
 	self, _ := os.Executable()
-	script, python, quinn := filepath.Join(s.Dir, "aioquic_peer.py"), program(s.python), program(s.quinn)
+	script, curl, python, quinn := filepath.Join(s.Dir, "aioquic_peer.py"), filepath.Join(s.Dir, "curl_peer.py"), program(s.python), program(s.quinn)
 	os.WriteFile(script, aioquicPeer, 0o644)
+	os.WriteFile(curl, curlPeer, 0o644)
 	all := []implementation{
 		{name: "quic-go", ids: "cloud",
 			server: func(s *setup, port, root, id string) []string {
@@ -39,7 +40,7 @@ func (s *setup) implementations() []implementation {
 				}
 				return append(argv, name, port, "https://"+name+path)
 			}},
-		{name: "aioquic", ids: "cloud",
+		{name: "aioquic", missing: module(python, "aioquic"), ids: "cloud",
 			server: func(s *setup, port, root, id string) []string {
 				return with([]string{python, script, "server", "127.0.0.1", port, s.pair.Certificate, s.pair.Key, root}, id)
 			},
@@ -53,9 +54,14 @@ func (s *setup) implementations() []implementation {
 			client: func(s *setup, port, name, path, out, bytes string) []string {
 				return with([]string{quinn, "client", "127.0.0.1:" + port, s.ca, name, path, out}, bytes)
 			}},
-	}
-	if out, err := exec.Command(python, "-c", "import aioquic").CombinedOutput(); err != nil {
-		all[2].missing = fmt.Sprintf("%v: %s", err, out)
+		{name: "curl", missing: module(python, "curl_cffi"), stays: true,
+			client: func(s *setup, port, name, path, out, _ string) []string {
+				return []string{python, curl, "127.0.0.1", port, s.ca, name, path, out}
+			}},
+		{name: "chromium", missing: found("chromium"), stays: true,
+			client: func(s *setup, port, name, _, out, _ string) []string {
+				return []string{self, "peer", "chromium", port, s.pair.Certificate, name, out}
+			}},
 	}
 	return append(all, s.envoys()...)
 }
@@ -91,5 +97,16 @@ func found(programs ...string) string {
 	return ""
 }
 
+// module returns why a module of Python cannot be used; "": it can.
+func module(python, name string) string {
+	if out, err := exec.Command(python, "-c", "import "+name).CombinedOutput(); err != nil {
+		return fmt.Sprintf("%v: %s", err, out)
+	}
+	return ""
+}
+
 //go:embed aioquic_peer.py
 var aioquicPeer []byte
+
+//go:embed curl_peer.py
+var curlPeer []byte

@@ -25,9 +25,13 @@ import (
 //
 //	peer server ADDRESS CERTIFICATE KEY ROOT [ID|retry]
 //	peer client ADDRESS CA NAME PATH OUT [BYTES]
+//
+// or as what starts a browser:
+//
+//	peer chromium PORT CERTIFICATE NAME OUT
 func peerMain(args []string) error {
 	if len(args) < 5 {
-		return errors.New("peer server|client: see the source")
+		return errors.New("peer server|client|chromium: see the source")
 	}
 	last := ""
 	switch args[0] {
@@ -41,6 +45,8 @@ func peerMain(args []string) error {
 			last = args[6]
 		}
 		return goClient(args[1], args[2], args[3], args[4], args[5], last)
+	case "chromium":
+		return chromium(args[1], args[2], args[3], args[4])
 	}
 	return fmt.Errorf("peer %q", args[0])
 }

@@ -183,7 +183,8 @@ failover: ## fail a database over behind HAProxy and behind what convert makes o
 	for c in $(CLUSTERS); do $(GO) run ./bench/trials/failover -cluster $$c $(ARGS); done
 
 .PHONY: kernels
-kernels: ## run the tests that depend on the kernel under Debian's 6.1 and 6.12 in an emulated machine, and here: hours; needs root, qemu-system-x86, busybox-static, kmod, python3-venv; ARGS are further flags of bench/trials/kernels
+kernels: ## run the tests that depend on the kernel under Debian's 6.1 and 6.12 in an emulated machine, and here: hours; needs root, qemu-system-x86, busybox-static, kmod, python3-venv; ARGS are further flags of bench/trials/kernels; with cargo, the job tls has rustls
+	if command -v cargo >/dev/null; then cd bench/trials/tlskernel/rustls && cargo build -q --locked --release --target-dir ../../../../bin/tlspipe; fi
 	$(GO) run ./bench/trials/kernels $(ARGS)
 
 .PHONY: peers

@@ -1,0 +1,150 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/bench/internal/proc"
+)
+
+// history is what has happened to the workers: a kill is true, an upgrade false. A kill is in it before it happens, an upgrade once it has.
+type history struct {
+	mu  sync.Mutex
+	all []bool
+}
+
+func (h *history) add(kill bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.all = append(h.all, kill)
+}
+
+func (h *history) len() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.all)
+}
+
+// firstKilled reports whether the first event after the given number of them was a kill: if it was an upgrade, the worker that lingers has the TLS.
+func (h *history) firstKilled(since int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return since < len(h.all) && h.all[since]
+}
+
+// events kills and upgrades, in turn.
+func (s *setup) events() error {
+	for kills, upgrades := s.kills, s.upgrades; kills+upgrades > 0; {
+		if err := s.exchanged(); err != nil || s.faults.Load() > 0 {
+			return err
+		}
+		time.Sleep(s.every)
+		kill := rand.IntN(kills+upgrades) < kills
+		event := s.upgrade
+		if kill {
+			kills--
+			event = s.kill
+		} else {
+			upgrades--
+		}
+		s.beginning.Lock()
+		err := event()
+		s.beginning.Unlock()
+		if err != nil {
+			return err
+		}
+		if done := s.kills + s.upgrades - kills - upgrades; done%20 == 0 {
+			fmt.Fprintf(s.Out, "%v: %d events, %d exchanges, %d bytes compared\n", time.Since(s.begun).Round(time.Second), done, s.moved.Load(), s.bytes.Load())
+		}
+	}
+	return s.exchanged()
+}
+
+// exchanged waits until each client has had an exchange that began after now.
+func (s *setup) exchanged() error {
+	before := make([]int64, len(s.clients))
+	for i, c := range s.clients {
+		before[i] = c.exchanges.Load()
+	}
+	for i, c := range s.clients {
+		err := proc.Until(fmt.Sprintf("an exchange of %s, client %d", c.kind.name, i), s.patience, 10*time.Millisecond, func() error {
+			if c.exchanges.Load() < before[i]+2 && s.faults.Load() == 0 { // the first one may have begun before
+				return errors.New("it has not ended")
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// worker returns the process that relays, once it is good.
+func (s *setup) worker() (pid int, err error) {
+	err = proc.Until("a worker that is healthy", s.patience, 10*time.Millisecond, func() error {
+		text, err := s.daemon.Get("/v1/status")
+		if err != nil {
+			return err
+		}
+		var status struct {
+			Keeper struct {
+				Worker  int  `json:"worker_pid"`
+				Healthy bool `json:"healthy"`
+			} `json:"keeper"`
+		}
+		if err := json.Unmarshal(text, &status); err != nil {
+			return err
+		}
+		if pid = status.Keeper.Worker; !status.Keeper.Healthy {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	return pid, err
+}
+
+func (s *setup) kill() error {
+	pid, err := s.worker()
+	if err != nil {
+		return err
+	}
+	s.history.add(true)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return err
+	}
+	if err := proc.Wait("the end of a worker that was killed", s.patience, func() bool { return !proc.Alive(pid) }); err != nil {
+		return err
+	}
+	return s.daemon.Ready(s.patience)
+}
+
+func (s *setup) upgrade() error {
+	before, err := s.worker()
+	if err != nil {
+		return err
+	}
+	steps, err := s.daemon.Ask("POST", "/v1/upgrade", fmt.Sprintf(`{"binary": %q}`, s.Penstock))
+	if err != nil {
+		return fmt.Errorf("upgrade: %w", err)
+	}
+	if bytes.Contains(steps, []byte(`"error":`)) { // the worker goes on, for which an emulated machine has reasons enough
+		fmt.Fprintf(s.Out, "an upgrade was refused: %s\n", steps)
+		s.refused++
+		return nil
+	}
+	s.history.add(false)
+	after, err := s.worker()
+	if err == nil && after == before {
+		err = fmt.Errorf("process %d relays after an upgrade, as before", after)
+	}
+	return err
+}

@@ -44,7 +44,7 @@ var jobs = []job{
 	{name: "kills", what: "20 kills of a worker under load, no byte wrong and no flow lost", command: []string{"{work}/chaos", "-binary", "{work}/penstock", "-kills", "20",
 		"-every", "10s", "-clients", "200ms", "-keep-after", "2s", "-slack", "30s", "-watchdog", "30s", "-start-timeout", "2m", "-patience", "2m"}, trial: "chaos"},
 	{name: "tls", what: "10 kills and 5 upgrades of a worker under TLS that the kernel has, no byte wrong and no flow lost", command: []string{"{work}/tlskernel",
-		"-penstock", "{work}/penstock", "-rustls", "bin/tlspipe/release/tlspipe", "-kills", "10", "-upgrades", "5", "-flows", "1", "-patience", "4m"}, trial: "tlskernel"},
+		"-penstock", "{work}/penstock", "-clients", "upstream,go*,both*,openssl*,rustls*", "-kills", "10", "-upgrades", "5", "-flows", "1", "-patience", "4m"}, trial: "tlskernel"},
 	{name: "networks", what: "flows over bad networks, with kills and upgrades: none ends, and nothing is lost that the network has not lost", command: []string{"{work}/outlive",
 		"networks", "-penstock", "{work}/penstock", "-relays", "penstock"}, trial: "outlive"},
 	{name: "networks-peers", what: "the same with HAProxy and nginx, if they are installed", command: []string{"{work}/outlive", "networks", "-penstock", "{work}/penstock",

@@ -43,6 +43,8 @@ var kinds = []kind{
 	{"openssl-1.2", "client", false, dialOpenSSL("-tls1_2")},
 	{"rustls", "client", true, dialRustls("1.3")},
 	{"rustls-1.2", "client", false, dialRustls("1.2")},
+	{"chromium", "web", true, dialBrowser("tls1.3")},
+	{"chromium-1.2", "web", false, dialBrowser("tls1.2")},
 }
 
 func dialPlain(_ *setup, address string) (conn, error) {
@@ -136,7 +138,7 @@ func (c *client) connection(s *setup, id uint64) (events int, err error) {
 		began()
 		s.moved.Add(1)
 		c.exchanges.Add(1)
-		time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond) // a worker needs the processor, too, to start
+		time.Sleep(time.Duration(rand.IntN(1000)) * time.Millisecond) // a worker needs the processor, too, to start
 	}
 	conn.SetDeadline(time.Now().Add(s.patience))
 	if err := conn.CloseWrite(); err != nil {
@@ -172,15 +174,17 @@ func (s *setup) serve(l net.Listener) {
 		if err != nil {
 			return
 		}
-		go func() {
-			if err := s.answer(conn); errors.Is(err, errWrong) {
-				s.fault("upstream: %v", err)
-			}
-		}()
+		go s.upstream(conn)
 	}
 }
 
-func (s *setup) answer(conn net.Conn) error {
+func (s *setup) upstream(conn io.ReadWriteCloser) {
+	if err := s.answer(conn); errors.Is(err, errWrong) {
+		s.fault("upstream: %v", err)
+	}
+}
+
+func (s *setup) answer(conn io.ReadWriteCloser) error {
 	defer conn.Close()
 	var up, down int64
 	owner := uint64(0)

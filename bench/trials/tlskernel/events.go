@@ -75,7 +75,7 @@ func (s *setup) exchanged() error {
 		before[i] = c.exchanges.Load()
 	}
 	for i, c := range s.clients {
-		err := proc.Until(fmt.Sprintf("an exchange of %s, client %d", c.kind.name, i), s.patience, 10*time.Millisecond, func() error {
+		err := proc.Until(fmt.Sprintf("an exchange of %s, client %d", c.kind.name, i), s.patience, 50*time.Millisecond, func() error {
 			if c.exchanges.Load() < before[i]+2 && s.faults.Load() == 0 { // the first one may have begun before
 				return errors.New("it has not ended")
 			}
@@ -88,28 +88,36 @@ func (s *setup) exchanged() error {
 	return nil
 }
 
-// worker returns the process that relays, once it is good.
+// worker returns the process that relays, if it is good.
 func (s *setup) worker() (pid int, err error) {
-	err = proc.Until("a worker that is healthy", s.patience, 10*time.Millisecond, func() error {
-		text, err := s.daemon.Get("/v1/status")
-		if err != nil {
-			return err
+	text, err := s.daemon.Get("/v1/status")
+	if err != nil {
+		return 0, err
+	}
+	var status struct {
+		Keeper struct {
+			Worker  int  `json:"worker_pid"`
+			Healthy bool `json:"healthy"`
+		} `json:"keeper"`
+	}
+	if err := json.Unmarshal(text, &status); err != nil {
+		return 0, err
+	}
+	if !status.Keeper.Healthy {
+		err = errors.New("the worker is not healthy yet")
+	}
+	return status.Keeper.Worker, err
+}
+
+// after waits until another worker relays. It asks seldom, because in an emulated machine the worker that starts needs the time for itself.
+func (s *setup) after(before int) error {
+	return proc.Until("another worker", s.patience, 200*time.Millisecond, func() error {
+		pid, err := s.worker()
+		if err == nil && pid == before {
+			err = fmt.Errorf("it is process %d, as before", pid)
 		}
-		var status struct {
-			Keeper struct {
-				Worker  int  `json:"worker_pid"`
-				Healthy bool `json:"healthy"`
-			} `json:"keeper"`
-		}
-		if err := json.Unmarshal(text, &status); err != nil {
-			return err
-		}
-		if pid = status.Keeper.Worker; !status.Keeper.Healthy {
-			return errors.New("it is not")
-		}
-		return nil
+		return err
 	})
-	return pid, err
 }
 
 func (s *setup) kill() error {
@@ -121,10 +129,7 @@ func (s *setup) kill() error {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		return err
 	}
-	if err := proc.Wait("the end of a worker that was killed", s.patience, func() bool { return !proc.Alive(pid) }); err != nil {
-		return err
-	}
-	return s.daemon.Ready(s.patience)
+	return s.after(pid)
 }
 
 func (s *setup) upgrade() error {
@@ -142,9 +147,5 @@ func (s *setup) upgrade() error {
 		return nil
 	}
 	s.history.add(false)
-	after, err := s.worker()
-	if err == nil && after == before {
-		err = fmt.Errorf("process %d relays after an upgrade, as before", after)
-	}
-	return err
+	return s.after(before)
 }

@@ -17,6 +17,7 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,6 +25,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/net/websocket"
 
 	"github.com/penstock/penstock/bench/internal/certs"
 	"github.com/penstock/penstock/bench/internal/trial"
@@ -43,6 +46,7 @@ type setup struct {
 	roots     *x509.CertPool
 	authority string // the file of the certificate that roots has
 	daemon    *trial.Daemon
+	browsers  browsers
 	ports     map[string]string // of listeners
 	clients   []*client
 	history   history
@@ -57,12 +61,12 @@ type setup struct {
 }
 
 func main() {
-	s := &setup{}
+	s := &setup{browsers: browsers{all: map[string]*browser{}}}
 	s.Flags(flag.CommandLine)
 	flag.IntVar(&s.kills, "kills", 20, "how often the worker is killed")
 	flag.IntVar(&s.upgrades, "upgrades", 20, "how often the daemon is upgraded to itself")
 	flag.IntVar(&s.flows, "flows", 4, "clients of each kind")
-	clients := flag.String("clients", "*", "the kinds of clients, with commas between them")
+	clients := flag.String("clients", "*", "the kinds of clients, with commas between them; those of chromium need it installed")
 	flag.DurationVar(&s.every, "every", 0, "time from when each client has exchanged something to the next event")
 	flag.DurationVar(&s.patience, "patience", 30*time.Second, "how long an exchange, or the start of a worker, may take")
 	flag.StringVar(&s.rustls, "rustls", "bin/tlspipe/release/tlspipe", "the `PROGRAM` that cargo has built in the folder rustls; if it is not there, rustls is left out")
@@ -87,6 +91,7 @@ func (s *setup) run() error {
 		return err
 	}
 	defer end()
+	defer s.browsers.end()
 	if err := s.start(); err != nil {
 		return err
 	}
@@ -169,13 +174,21 @@ func (s *setup) start() error {
 	if err != nil {
 		return err
 	}
-	go s.serve(plain)
-	go s.serve(tls.NewListener(secure, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13}))
-	var client, upstream, both string
-	if err := trial.Ports(&client, &upstream, &both); err != nil {
+	web, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		return err
 	}
-	s.ports = map[string]string{"client": client, "upstream": upstream, "both": both}
+	go http.Serve(web, websocket.Server{Handler: func(ws *websocket.Conn) {
+		ws.PayloadType = websocket.BinaryFrame
+		s.upstream(ws)
+	}})
+	go s.serve(plain)
+	go s.serve(tls.NewListener(secure, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13}))
+	var client, upstream, both, browsers string
+	if err := trial.Ports(&client, &upstream, &both, &browsers); err != nil {
+		return err
+	}
+	s.ports = map[string]string{"client": client, "upstream": upstream, "both": both, "web": browsers}
 	s.authority = authority.CA
 	ends := fmt.Sprintf("tls: {certificates: [{certificate: %s, key: %s}], kernel: auto}", s.pair.Certificate, s.pair.Key)
 	config := fmt.Sprintf(`keeper: {keep-after: 200ms, watchdog: 60s, start-timeout: 3m, healthy-after: 200ms, max-restart-delay: 100ms, max-lingering: 15}
@@ -184,10 +197,12 @@ listeners:
   client: {listen: "tcp://127.0.0.1:%s", %s, to: plain}
   upstream: {listen: "tcp://127.0.0.1:%s", to: secure}
   both: {listen: "tcp://127.0.0.1:%s", %s, to: secure}
+  web: {listen: "tcp://127.0.0.1:%s", %s, to: web}
 groups:
+  web: {members: ["tcp://%v"]}
   plain: {members: ["tcp://%v"]}
   secure: {members: ["tcp://%v"], tls: {ca: %s, server-name: %s, kernel: auto}}
-`, client, ends, upstream, both, ends, plain.Addr(), secure.Addr(), authority.CA, certs.Name)
+`, client, ends, upstream, both, ends, browsers, ends, web.Addr(), plain.Addr(), secure.Addr(), authority.CA, certs.Name)
 	dir := filepath.Join(s.Dir, "daemon")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err

@@ -142,6 +142,10 @@ tls-conformance: ## try everything that speaks TLS against a relay that ends it:
 	@[ -x bin/tls/bin/sslyze ] || { python3 -m venv bin/tls && bin/tls/bin/pip install -q --pre sslyze==6.3.1 tlslite-ng==0.9.0b2; }
 	$(GO) run ./bench/trials/tlsconformance -python bin/tls/bin/python -tlsfuzzer "$(TLSFUZZER)" $(ARGS)
 
+.PHONY: bogo
+bogo: ## have the test runner of BoringSSL (a checkout, BORINGSSL) try engines with TLS, beside crypto/tls: three minutes; ARGS are further flags of bench/trials/bogo
+	$(GO) run ./bench/trials/bogo -boringssl "$(BORINGSSL)" $(ARGS)
+
 .PHONY: tls-stress
 tls-stress: ## flood relays that end TLS with handshakes, count what is left of 100,000, renew certificates under load: about 8 minutes; ARGS are further flags of bench/trials/tlsstress
 	$(GO) run ./bench/trials/tlsstress $(ARGS)

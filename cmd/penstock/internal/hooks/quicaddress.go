@@ -122,8 +122,7 @@ func (a *quicAddress) try(conns []*quicConn, b []byte, read func(*quicConn) int6
 	g.n++
 	g.count++
 	g.last, of.last = now, now
-	if last && !of.shares && len(g.silent) == 0 && g.count >= silentCount && now.Sub(of.known) > sureTime &&
-		g.spoke && now.Sub(g.since) > 2*silentTime {
+	if last && len(g.silent) == 0 && now.Sub(of.known) > sureTime && g.spoke && now.Sub(g.since) > 2*silentTime {
 		of.use(id, now)
 		a.forget(id)
 	}

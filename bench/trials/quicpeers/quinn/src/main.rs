@@ -72,6 +72,7 @@ async fn serve(incoming: quinn::Incoming, root: String) -> Result<(), Failed> {
         tokio::spawn(async move {
             let answer = async {
                 let (request, mut stream) = request.resolve_request().await?;
+                while stream.recv_data().await?.is_some() {} // some clients take it for a failure if their end is not read
                 let file = tokio::fs::read(Path::new(&root).join(request.uri().path().trim_start_matches('/'))).await?;
                 stream.send_response(http::Response::builder().status(200).body(())?).await?;
                 stream.send_data(Bytes::from(file)).await?;

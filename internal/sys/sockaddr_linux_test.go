@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 func TestSockaddrIP(t *testing.T) {
@@ -110,7 +112,11 @@ func TestStreamSockets(t *testing.T) {
 			if e := k.Connect(a, &bound); e != 0 && e != EINPROGRESS {
 				t.Fatal(e)
 			}
-			b, e := k.Accept(l, &peer)
+			var b int
+			testwait.Until(t, "a connection to accept", func() bool { // it arrives within the call of connect(2), or soon after
+				b, e = k.Accept(l, &peer)
+				return e != EAGAIN
+			})
 			if e != 0 {
 				t.Fatal(e)
 			}
@@ -147,7 +153,15 @@ func passBytes(t *testing.T, a, b int) {
 	}
 	defer k.Close(r)
 	defer k.Close(w)
-	if n, e := k.Splice(b, w, 1<<20); n != 5 || e != 0 {
+	arrives := func(call func() (int, Errno)) (n int, e Errno) {
+		testwait.Until(t, "what the peer has sent", func() bool {
+			n, e = call()
+			return e != EAGAIN
+		})
+		return n, e
+	}
+	splice := func() (int, Errno) { return k.Splice(b, w, 1<<20) }
+	if n, e := arrives(splice); n != 5 || e != 0 {
 		t.Fatal(n, e)
 	}
 	if n, e := k.ReadPipe(r, buf); string(buf[:n]) != "hello" || e != 0 {
@@ -162,10 +176,10 @@ func passBytes(t *testing.T, a, b int) {
 	if e := k.ShutdownWrite(a); e != 0 {
 		t.Fatal(e)
 	}
-	if n, e := k.Recv(b, buf); n != 0 || e != 0 {
+	if n, e := arrives(func() (int, Errno) { return k.Recv(b, buf) }); n != 0 || e != 0 {
 		t.Errorf("the end: %d, %v", n, e)
 	}
-	if n, e := k.Splice(b, w, 1<<20); n != 0 || e != 0 {
+	if n, e := splice(); n != 0 || e != 0 {
 		t.Errorf("the end, spliced: %d, %v", n, e)
 	}
 	if _, e := k.Send(a, buf); e != EPIPE {

@@ -27,7 +27,7 @@ type Order struct {
 // Answer is what became of it.
 type Answer struct {
 	Err     string
-	Report  sandbox.Report
+	Report  sandbox.Report      // of entering, or of what could be entered
 	Threads []map[string]string // /proc/self/task/N/status
 	Results map[string][]testattack.Result
 	Failed  []string // of Work
@@ -62,6 +62,8 @@ func main() {
 		if _, err := sandbox.Enter(o.Policy); err == nil {
 			a.Err = "entered twice"
 		}
+	} else {
+		a.Report = sandbox.Available()
 	}
 	a.Threads = threads()
 	if o.Attack {

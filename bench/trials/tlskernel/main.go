@@ -19,6 +19,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,7 +38,7 @@ type setup struct {
 	trial.Run
 	kills, upgrades int
 	refused         int // of the upgrades
-	flows           int // of each kind
+	each            int // of each kind
 	every           time.Duration
 	patience        time.Duration
 	rustls          string // the program in the folder rustls
@@ -65,7 +66,7 @@ func main() {
 	s.Flags(flag.CommandLine)
 	flag.IntVar(&s.kills, "kills", 20, "how often the worker is killed")
 	flag.IntVar(&s.upgrades, "upgrades", 20, "how often the daemon is upgraded to itself")
-	flag.IntVar(&s.flows, "flows", 4, "clients of each kind")
+	flag.IntVar(&s.each, "flows", 4, "clients of each kind")
 	clients := flag.String("clients", "*", "the kinds of clients, with commas between them; those of chromium need it installed")
 	flag.DurationVar(&s.every, "every", 0, "time from when each client has exchanged something to the next event")
 	flag.DurationVar(&s.patience, "patience", 30*time.Second, "how long an exchange, or the start of a worker, may take")
@@ -73,7 +74,7 @@ func main() {
 	flag.Parse()
 	_, err := os.Stat(s.rustls)
 	for i := range kinds {
-		for range s.flows {
+		for range s.each {
 			if trial.Named(*clients, kinds[i].name) && (err == nil || !strings.HasPrefix(kinds[i].name, "rustls")) {
 				s.clients = append(s.clients, &client{kind: &kinds[i]})
 			}
@@ -114,6 +115,9 @@ func (s *setup) run() error {
 	if err == nil {
 		err = s.inKernel(inKernel)
 	}
+	if err != nil || s.faults.Load() > 0 {
+		s.describe()
+	}
 	s.over.Store(true)
 	all.Wait()
 	if err != nil {
@@ -127,7 +131,7 @@ func (s *setup) run() error {
 		return fmt.Errorf("the daemon ended with %d, %v\n%s", code, err, s.daemon.LogTail(20))
 	}
 	fmt.Fprintf(s.Out, "%d kills, %d upgrades (%d refused) in %v, %d clients of each kind, with TLS of the kernel: %v\n", s.kills, s.upgrades, s.refused,
-		time.Since(s.begun).Round(time.Second), s.flows, s.names(true))
+		time.Since(s.begun).Round(time.Second), s.each, s.names(true))
 	fmt.Fprintf(s.Out, "and of the worker: %v, of whose connections kills have ended %d\n", s.names(false), s.ended.Load())
 	fmt.Fprintf(s.Out, "%d exchanges, %d bytes compared, %d faults\n", s.moved.Load(), s.bytes.Load(), s.faults.Load())
 	if s.faults.Load() > 0 || s.moved.Load() == 0 {
@@ -234,11 +238,11 @@ func (s *setup) inKernel(n int) error {
 	}
 }
 
-// given returns how many flows have no TLS but the kernel's.
-func (s *setup) given() (n int, err error) {
+// flows calls f with what the daemon says of each flow.
+func (s *setup) flows(f func(detail []byte) error) error {
 	text, err := s.daemon.Get("/v1/flows")
 	if err != nil {
-		return 0, err
+		return err
 	}
 	var list struct {
 		Flows []struct {
@@ -246,27 +250,52 @@ func (s *setup) given() (n int, err error) {
 		} `json:"flows"`
 	}
 	if err := json.Unmarshal(text, &list); err != nil {
-		return 0, err
+		return err
 	}
-	for _, f := range list.Flows {
-		text, err := s.daemon.Get("/v1/flows/" + f.ID)
+	for _, one := range list.Flows {
+		detail, err := s.daemon.Get("/v1/flows/" + one.ID)
 		if err != nil {
 			continue // it has ended
 		}
+		if err := f(detail); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// describe prints all flows, for who looks for the one that stands still.
+func (s *setup) describe() {
+	err := s.flows(func(detail []byte) error {
+		_, err := fmt.Fprintf(s.Out, "%s\n", detail)
+		return err
+	})
+	if err != nil {
+		fmt.Fprintf(s.Out, "flows: %v\n", err)
+	}
+	if out, err := exec.Command("ss", "-tinmO").CombinedOutput(); err == nil {
+		fmt.Fprintf(s.Out, "%s\n", out)
+	}
+}
+
+// given returns how many flows have no TLS but the kernel's.
+func (s *setup) given() (n int, err error) {
+	err = s.flows(func(detail []byte) error {
 		type ends struct {
 			Kernel bool `json:"kernel"`
 		}
-		var detail struct {
+		var flow struct {
 			Client   *ends `json:"client_tls"`
 			Upstream *ends `json:"upstream_tls"`
 		}
-		if err := json.Unmarshal(text, &detail); err != nil {
-			return 0, err
+		if err := json.Unmarshal(detail, &flow); err != nil {
+			return err
 		}
-		own := detail.Client != nil && !detail.Client.Kernel || detail.Upstream != nil && !detail.Upstream.Kernel
-		if !own && (detail.Client != nil || detail.Upstream != nil) {
+		own := flow.Client != nil && !flow.Client.Kernel || flow.Upstream != nil && !flow.Upstream.Kernel
+		if !own && (flow.Client != nil || flow.Upstream != nil) {
 			n++
 		}
-	}
-	return n, nil
+		return nil
+	})
+	return n, err
 }

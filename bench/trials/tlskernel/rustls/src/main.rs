@@ -3,11 +3,20 @@
 //!     tlspipe 1.2|1.3 AUTHORITY.pem NAME ADDRESS
 
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
-use std::{env, error::Error, sync::Arc};
+use std::{env, error::Error, process, sync::Arc};
 use tokio::io::{copy_bidirectional, join, stdin, stdout};
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() {
+    // An end of main would wait for a read of the standard input.
+    if let Err(e) = run().await {
+        eprintln!("tlspipe: {e}");
+        process::exit(1);
+    }
+    process::exit(0);
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = env::args().collect();
     let [_, version, authority, name, address] = args.as_slice() else {
         return Err("tlspipe 1.2|1.3 AUTHORITY.pem NAME ADDRESS".into());

@@ -51,6 +51,32 @@ func TestQUICForgedBesideOther(t *testing.T) {
 	}
 }
 
+// Which of two connections has had its server's answer is known after a crash and an upgrade, too: an ID that nobody knows is tried with that one,
+// though the other one, which somebody else has begun in the client's name, is older, and a further one comes at that moment.
+func TestQUICVerifiedOutlives(t *testing.T) {
+	t.Parallel()
+	k := runKept(t, threeQUICServers, quicServer(t, "one"), quicServer(t, "two"), quicServer(t, "three"))
+	q := &quicClients{t: t, to: k.at("quic")}
+	c := q.open()
+	forge := func(id string) { q.at(c, quicInitial(id, "of-"+id)+strings.Repeat("\x00", 1200)) }
+	forge("forged00")
+	server := q.at(c, quicInitial("made-up1", "server01")+strings.Repeat("\x00", 1200))
+	q.at(c, quicHandshake("server01"))
+	for i, replace := range []func(){func() {}, k.crash, k.upgrade} {
+		k.allKept()
+		replace()
+		for n, packet := range []string{"", quicShort("server01"), quicShort(fmt.Sprintf("nobody%d0", i)), quicShort(fmt.Sprintf("nobody%d1", i)), quicShort("server01")} {
+			if n == 0 || n == 3 {
+				forge(fmt.Sprintf("forged%d%d", i+1, n))
+				continue
+			}
+			if got := q.at(c, packet); got != server {
+				t.Errorf("after %d replacements, %q went to %s, want %s", i, packet, got, server)
+			}
+		}
+	}
+}
+
 // An ID leads to the server of its connection, also beside a flow to that server that does not speak QUIC.
 func TestQUICLearnedBesideOther(t *testing.T) {
 	t.Parallel()

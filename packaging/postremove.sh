@@ -5,5 +5,5 @@ if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload || true
 fi
 if [ "$1" = purge ]; then
-	rm -rf /var/log/penstock /var/log/private/penstock
+	rm -rf /var/log/penstock /var/log/private/penstock /var/lib/penstock /var/lib/private/penstock
 fi

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -254,6 +256,41 @@ func TestCrashRestarts(t *testing.T) {
 	}
 	if !strings.Contains(string(unit), "\nRestart=on-failure\n") {
 		t.Error("the unit does not restart what fails")
+	}
+}
+
+// A service that is stopped while it starts has not failed: the unit knows the exit status of a keeper whose worker SIGTERM has ended.
+func TestStopWhileStarting(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
+	file := filepath.Join(dir, "penstock.yaml")
+	if err := os.WriteFile(file, []byte("listeners: {l: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}}\nkeeper: {}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, "run", "-c", file)
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer time.AfterFunc(patience, func() { cmd.Process.Kill() }).Stop()
+	r := bufio.NewReader(log)
+	if line, err := r.ReadString('\n'); err != nil || !strings.Contains(line, "worker-started") {
+		t.Errorf("%v: the first line is %q", err, line)
+	}
+	cmd.Process.Signal(syscall.SIGTERM)
+	io.Copy(io.Discard, r)
+	cmd.Wait()
+	unit, err := os.ReadFile("../../packaging/penstock.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, good, _ := strings.Cut(string(unit), "\nSuccessExitStatus=")
+	good, _, _ = strings.Cut(good, "\n")
+	if code := cmd.ProcessState.ExitCode(); code != 0 && !slices.Contains(strings.Fields(good), fmt.Sprint(code)) {
+		t.Errorf("exit status %d; those of success are %s", code, good)
 	}
 }
 

@@ -126,7 +126,8 @@ cp "$1" /mnt/root/penstock.deb
 	}
 	use := `set -eu
 fail() { echo "FAILED: $*"; exit 1; }
-find /etc /usr /var/log -path '*penstock*' -not -path '/usr/local/*' > /before
+ours() { find /etc /usr /var/log /var/lib -xdev -path '*penstock*' -not -path '/usr/local/*' -not -path '/var/lib/dpkg/*'; }
+ours > /before
 dpkg -i /penstock.deb
 penstock version | grep -q "penstock v1.2.3 "
 penstock check -c /etc/penstock/penstock.yaml
@@ -169,8 +170,10 @@ grep -q '^# mine' /etc/penstock/penstock.yaml
 dpkg -r penstock
 [ ! -e /usr/bin/penstock ] || fail "the program stayed"
 grep -q '^# mine' /etc/penstock/penstock.yaml
+# With DynamicUser=, systemd makes the folders of the service in private, and links to them.
+for in in /var/log /var/lib; do mkdir -p $in/private/penstock && ln -sfn private/penstock $in/penstock; done
 dpkg -P penstock
-find /etc /usr /var/log -path '*penstock*' -not -path '/usr/local/*' > /after
+ours > /after
 diff /before /after || fail "purged, it left something"
 echo WELL
 `
@@ -187,7 +190,8 @@ func TestRPM(t *testing.T) {
 	rpm := made(t, "penstock-"+version+"-1."+rpmArch(runtime.GOARCH)+".rpm")
 	need(t, "rpm")
 	list := output(t, "rpm", "-qlp", rpm)
-	for _, want := range []string{"/usr/bin/penstock\n", "/usr/lib/systemd/system/penstock.service\n", "/etc/penstock/penstock.yaml\n", "/etc/logrotate.d/penstock\n", "/usr/share/doc/penstock/configuration.md\n", "/usr/share/doc/penstock/grafana/penstock.json\n", "/usr/share/man/man1/penstock-run.1.gz\n", "/usr/share/doc/penstock/examples/layers/production.yaml\n", "/usr/share/zsh/site-functions/_penstock\n"} {
+	for _, want := range []string{"/usr/bin/penstock\n", "/usr/lib/systemd/system/penstock.service\n", "/etc/penstock/penstock.yaml\n", "/etc/logrotate.d/penstock\n", "/usr/share/doc/penstock/configuration.md\n", "/usr/share/doc/penstock/grafana/penstock.json\n", "/usr/share/man/man1/penstock-run.1.gz\n", "/usr/share/doc/penstock/examples/layers/production.yaml\n", "/usr/share/zsh/site-functions/_penstock\n",
+		"\n/etc/penstock\n", "\n/usr/share/penstock\n", "\n/usr/share/doc/penstock\n", "\n/usr/share/doc/penstock/examples\n"} {
 		if !strings.Contains(list, want) {
 			t.Errorf("%s is missing in\n%s", want, list)
 		}

@@ -161,17 +161,29 @@ func (r *release) pack(kind, to, arch string, files []entry, work string) error 
 		MTime string `json:"mtime"`
 	}
 	type content struct {
-		Source string `json:"src"`
+		Source string `json:"src,omitempty"`
 		To     string `json:"dst"`
 		Type   string `json:"type,omitempty"`
 		Info   info   `json:"file_info"`
 	}
 	stamp := r.time.Format("2006-01-02T15:04:05Z")
 	var contents []content
+	folders := map[string]bool{}
+	// own makes folders the package's, from the topmost that has its name on, so that rpm removes them; dpkg removes each that is empty.
+	own := func(folder string) {
+		for i := range len(folder) + 1 {
+			one := folder[:i]
+			if (i == len(folder) || folder[i] == '/') && strings.Contains(one, "/penstock") && !folders[one] {
+				folders[one] = true
+				contents = append(contents, content{To: "/" + one, Type: "dir", Info: info{0o755, stamp}})
+			}
+		}
+	}
 	for _, f := range files {
 		if f.only != "" && f.only != kind {
 			continue
 		}
+		own(path.Dir(f.path))
 		from := filepath.Join(work, f.path)
 		if err := os.MkdirAll(filepath.Dir(from), 0o755); err != nil {
 			return err

@@ -191,6 +191,10 @@ kernels: ## run the tests that depend on the kernel under Debian's 6.1 and 6.12 
 	if command -v cargo >/dev/null; then cd bench/trials/tlskernel/rustls && cargo build -q --locked --release --target-dir ../../../../bin/tlspipe; fi
 	$(GO) run ./bench/trials/kernels $(ARGS)
 
+.PHONY: installed
+installed: ## make the packages and the image of two versions, and use them in a Debian that it boots (user-mode-linux, systemd, podman), under clients that know each of their bytes: half an hour; needs root, and Debian's packages mmdebstrap and e2fsprogs
+	$(GO) run ./bench/trials/installed $(ARGS)
+
 .PHONY: peers
 peers: ## try programs that users have: mosquitto, PgBouncer, fail2ban, CrowdSec (Debian's packages), and CoreDNS, which takes half a minute to build; 4 minutes; needs root
 	cd fleettest/coredns && GOWORK=off CGO_ENABLED=0 $(GO) build -o ../../bin/coredns .

@@ -97,6 +97,7 @@ var wordExceptions = []*wordException{
 	{where: "cmd/penstock/internal/xds/", word: "session", why: "names of Envoy's fields"},
 	{where: "packaging/site/mkdocs.yml", word: "extra", why: "keys of the generator's"},
 	{where: "cmd/penstock/internal/xds/", word: "extra", why: "names of Envoy's fields"},
+	{where: "bench/trials/installed/", word: "session", why: "the name of a package of Debian"},
 	{where: "bench/trials/tlsconformance/", word: "session", why: "names of scripts and scans of other tools"},
 	{where: "docs/xds.md", word: "session", why: "names of Envoy's fields"},
 	{where: "docs/xds.md", word: "extra", why: "names of Envoy's fields"},

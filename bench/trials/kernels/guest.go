@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/penstock/penstock/bench/internal/usermode"
 )
 
 // virtme is the version of virtme-ng that boots kernels.
@@ -158,7 +160,7 @@ func (s *setup) image(begins string) (string, error) {
 	folder := filepath.Join(s.work, release)
 	image := filepath.Join(folder, "boot", "vmlinuz-"+release)
 	if _, err := os.Stat(image); err != nil {
-		if err := download("linux-image-"+release, folder); err != nil {
+		if err := usermode.Download("linux-image-"+release, folder); err != nil {
 			return "", err
 		}
 		if err := steps([]string{"depmod", "-b", folder, release}); err != nil {
@@ -166,24 +168,6 @@ func (s *setup) image(begins string) (string, error) {
 		}
 	}
 	return image, linkModules(filepath.Join(folder, "lib", "modules", release))
-}
-
-// download unpacks a package of Debian into a folder.
-func download(name, folder string) error {
-	fmt.Fprintf(os.Stderr, "downloading %s\n", name)
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return err
-	}
-	cmd := exec.Command("apt-get", "download", name)
-	cmd.Dir = folder
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("apt-get download: %w\n%s", err, text)
-	}
-	packages, err := filepath.Glob(filepath.Join(folder, "*.deb"))
-	if err != nil || len(packages) != 1 {
-		return fmt.Errorf("%d packages in %s, %v", len(packages), folder, err)
-	}
-	return steps([]string{"dpkg", "-x", packages[0], folder}, []string{"rm", packages[0]})
 }
 
 // linkModules makes a folder of modules known to modprobe, unless there is one of this release.

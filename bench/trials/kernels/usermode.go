@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/penstock/penstock/bench/internal/usermode"
 )
 
 // userMode stands for Debian's kernel that is a program of this host's: it has one processor, whose code runs as fast as here, system calls that
@@ -15,18 +17,11 @@ const userMode = "uml"
 
 // userMode returns what runs a script under it.
 func (s *setup) userMode(script string) (*exec.Cmd, error) {
-	folder := filepath.Join(s.work, userMode)
-	program := filepath.Join(folder, "usr", "bin", "linux.uml")
-	if _, err := os.Stat(program); err != nil {
-		if err := download("user-mode-linux", folder); err != nil {
-			return nil, err
-		}
+	program, modules, err := usermode.Program(filepath.Join(s.work, userMode))
+	if err != nil {
+		return nil, err
 	}
-	modules, err := filepath.Glob(filepath.Join(folder, "usr", "lib", "uml", "modules", "*"))
-	if err != nil || len(modules) != 1 {
-		return nil, fmt.Errorf("modules of %d kernels in %s, %v", len(modules), folder, err)
-	}
-	if err := linkModules(modules[0]); err != nil {
+	if err := linkModules(modules); err != nil {
 		return nil, err
 	}
 	init := filepath.Join(filepath.Dir(script), "init.sh")

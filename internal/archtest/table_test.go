@@ -172,6 +172,8 @@ var table = []rule{
 	}},
 	{pkg: "internal/simkernel", code: edges{
 		"internal/sys": "it stands in for the kernel",
+	}, tests: edges{
+		"internal/feature": "kTLS is compared where there is kTLS",
 	}},
 	{pkg: "internal/testcost"},
 	{pkg: "internal/testattack", code: edges{

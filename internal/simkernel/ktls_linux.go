@@ -13,37 +13,67 @@ import (
 type socketTLS struct {
 	Records
 	sends uint8  // the type of records that are sent
-	raw   []byte // what was taken from the socket of a record whose end has not come
+	raw   []byte // what was taken from the socket of a record whose end has not come, or of what is no record
+	none  bool   // which the socket's error has told, or will
 }
 
-// pull takes the next record from what was received, if there is all of it and nothing is left of the last one.
+// pull takes the next record from what was received, if there is all of it and nothing is left of the last one. It is the strparser, which looks
+// whenever something has come or a record has been read.
 func (s *tcpSocket) pull() {
 	t := s.tls
-	for !t.opened && !t.over {
+	for !t.opened && t.failed == 0 {
 		size := 5
 		if len(t.raw) >= 5 {
 			size += int(binary.BigEndian.Uint16(t.raw[3:]))
 		}
-		if len(t.raw) == 5 && t.Open(t.raw) > 0 || len(t.raw) == size && size > 5 && t.Open(t.raw) > 0 {
-			t.raw = t.raw[:0]
-			return
+		if len(t.raw) == 5 || len(t.raw) == size {
+			if t.Open(t.raw) > 0 {
+				t.raw = t.raw[:0]
+				return
+			}
+			if t.failed != 0 && len(t.raw) == 5 { // tls_strp_abort_strp
+				t.none, s.err = true, t.failed
+				s.wake(sys.Err)
+			}
 		}
-		if s.take(size-len(t.raw), func(b []byte) { t.raw = append(t.raw, b...) }) == 0 {
+		if t.failed != 0 || s.take(size-len(t.raw), func(b []byte) { t.raw = append(t.raw, b...) }) == 0 {
 			return
 		}
 		s.windowOpens()
 	}
 }
 
+// readTLS reads from the record that was opened, and has the next one be pulled.
+func (s *tcpSocket) readTLS(p []byte, any, peek bool) (n int, kind uint8, e sys.Errno) {
+	if s.tls.none {
+		return 0, 0, sys.EAGAIN // the socket has the error
+	}
+	n, kind, e = s.tls.Read(p, any, peek)
+	if e != 0 && e == s.tls.failed { // tls_err_abort: it is tried, and told, each time
+		s.err = e
+		s.wake(sys.Err)
+	}
+	s.pull()
+	return n, kind, e
+}
+
+// noRecord is what a call returns if there is no record: tls_rx_rec_wait.
+func (s *tcpSocket) noRecord() (int, sys.Errno) {
+	switch {
+	case s.err != 0:
+		return 0, s.takeError()
+	case s.shutRead:
+		return 0, 0
+	}
+	return 0, sys.EAGAIN
+}
+
 // recvTLS is tls_sw_recvmsg: data of as many records as there are, or the rest of one of another type if any is set.
 func (s *tcpSocket) recvTLS(n int, put func([]byte), any, peek bool) (done int, kind uint8, e sys.Errno) {
 	b := make([]byte, n)
 	for done < n {
-		if s.pull(); done > 0 && s.tls.failed != 0 {
-			break
-		}
 		var m int
-		if m, kind, e = s.tls.Read(b[done:], any && done == 0, peek); e != 0 {
+		if m, kind, e = s.readTLS(b[done:], any && done == 0, peek); e != 0 {
 			break
 		}
 		done += m
@@ -56,7 +86,7 @@ func (s *tcpSocket) recvTLS(n int, put func([]byte), any, peek bool) (done int, 
 		return done, kind, 0
 	}
 	if e == sys.EAGAIN {
-		m, e := s.nothing()
+		m, e := s.noRecord()
 		return m, 0, e
 	}
 	return 0, kind, e
@@ -64,9 +94,8 @@ func (s *tcpSocket) recvTLS(n int, put func([]byte), any, peek bool) (done int, 
 
 // spliceTLS is tls_sw_splice_read: of one record.
 func (s *tcpSocket) spliceTLS(n int, put func([]byte)) (int, sys.Errno) {
-	s.pull()
 	b := make([]byte, min(n, recordMost))
-	m, _, e := s.tls.Read(b, false, false)
+	m, _, e := s.readTLS(b, false, false)
 	switch e {
 	case 0:
 		put(b[:m])
@@ -74,7 +103,7 @@ func (s *tcpSocket) spliceTLS(n int, put func([]byte)) (int, sys.Errno) {
 	case sys.EIO:
 		return 0, sys.EINVAL
 	case sys.EAGAIN:
-		return s.nothing()
+		return s.noRecord()
 	}
 	return 0, e
 }
@@ -114,6 +143,7 @@ func (p *Process) GiveTLS(fd int, out, in *sys.TLSKeys) (bool, sys.Errno) {
 		return false, sys.EOPNOTSUPP
 	}
 	t.tls = &socketTLS{Records: *r, sends: sys.RecordData}
+	t.pull()
 	p.point("give-tls")
 	return true, 0
 }

@@ -14,8 +14,7 @@ type Records struct {
 	kind    uint8     // of what was opened last
 	plain   []byte    // the rest of it
 	opened  bool      // there is such a record, which may be empty
-	failed  sys.Errno // what was received is no record, or not one of these keys; it is told once
-	over    bool      // and nothing is read from then on
+	failed  sys.Errno // what was received is no record, or not one of these keys: nothing is read from then on
 }
 
 type direction struct {
@@ -68,23 +67,23 @@ func (r *Records) Seal(kind uint8, p []byte) (record []byte, n int) {
 // Fits returns how much can be in a record that is n bytes long.
 func (r *Records) Fits(n int) int { return min(n-recordMore, recordMost) }
 
-// Open opens the record that b begins with, if nothing is left of the last one, and returns its length; 0: b does not have all of it, or the last one
-// is not read.
+// Open opens the record that b begins with, if nothing is left of the last one, and returns its length; 0: b does not have all of it, the last one
+// is not read, or it is none.
 func (r *Records) Open(b []byte) int {
-	if r.opened || r.over || len(b) < 5 {
+	if r.opened || r.failed != 0 || len(b) < 5 {
 		return 0
 	}
 	size := 5 + int(binary.BigEndian.Uint16(b[3:]))
 	switch { // tls_rx_msg_size
 	case size > 5+recordMost+1+16:
-		r.fail(sys.EMSGSIZE)
-		return 5
+		r.failed = sys.EMSGSIZE
+		return 0
 	case size < recordMore:
-		r.fail(sys.EBADMSG)
-		return 5
+		r.failed = sys.EBADMSG
+		return 0
 	case b[1] != 3 || b[2] != 3:
-		r.fail(sys.EINVAL)
-		return 5
+		r.failed = sys.EINVAL
+		return 0
 	case len(b) < size:
 		return 0
 	}
@@ -93,15 +92,12 @@ func (r *Records) Open(b []byte) int {
 		plain = plain[:len(plain)-1]
 	}
 	if err != nil || len(plain) == 0 {
-		r.fail(sys.EBADMSG)
-		return size
+		r.failed = sys.EBADMSG
+		return 0
 	}
 	r.kind, r.plain, r.opened = plain[len(plain)-1], plain[:len(plain)-1], true
 	return size
 }
-
-// fail is tls_err_abort.
-func (r *Records) fail(e sys.Errno) { r.failed, r.over = e, true }
 
 // Ready reports whether there is something to read, or an error.
 func (r *Records) Ready() bool { return r.opened || r.failed != 0 }
@@ -110,8 +106,7 @@ func (r *Records) Ready() bool { return r.opened || r.failed != 0 }
 func (r *Records) Read(p []byte, any, peek bool) (n int, kind uint8, e sys.Errno) {
 	switch {
 	case r.failed != 0:
-		e, r.failed = r.failed, 0
-		return 0, 0, e
+		return 0, 0, r.failed
 	case !r.opened:
 		return 0, 0, sys.EAGAIN
 	case !any && r.kind != sys.RecordData:

@@ -68,8 +68,7 @@ func (s *tcpSocket) window() int { return s.receiveBuffer - s.in.len() }
 // enough is tcp_epollin_ready: a full buffer is worth a wake-up, whatever SO_RCVLOWAT is.
 func (s *tcpSocket) enough() bool {
 	if s.tls != nil {
-		s.pull()
-		return s.tls.Ready()
+		return s.tls.Ready() && !s.tls.none
 	}
 	return s.in.len() >= s.lowat || s.window() <= 0
 }
@@ -97,6 +96,9 @@ func (s *tcpSocket) deliver(most int) {
 		p.urgent(s, n)
 		s.out.take(n, p.in.put)
 		s.sentAt = s.w.now
+		if p.tls != nil {
+			p.pull()
+		}
 		if p.enough() {
 			p.wake(wakeRead)
 		}
@@ -274,6 +276,8 @@ func (s *tcpSocket) room() (int, sys.Errno) {
 		return 0, sys.EPIPE
 	case s.state == sys.TCPSynSent:
 		return 0, sys.EAGAIN
+	case s.err != 0 && s.tls != nil && s.tls.none:
+		return 0, s.err // tls_tx_records gives it back
 	case s.err != 0:
 		return 0, s.takeError()
 	case s.shutWrite, s.state == sys.TCPClose:

@@ -50,6 +50,10 @@ func (s *streams) sideError(f *streamFlow, side int) {
 		s.noteFailed(f, CauseNone, 0)
 		return
 	}
+	if c := f.tls.inKernel(side); c != nil { // no read is told again
+		e = c.Told(e)
+		f.half[side].Err = e
+	}
 	s.failed(f, side, e)
 	if w == pump.WantWrite {
 		s.rearm(f)

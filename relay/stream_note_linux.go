@@ -4,6 +4,7 @@ import (
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/tlsconn"
 	"github.com/penstock/penstock/relay/hold"
 )
 
@@ -128,8 +129,9 @@ func (s *streams) seeOdd(f *streamFlow, side int, ev uint32) {
 }
 
 // noteOdd notes that a side may have ended, or has sent urgent data: what is read from it is then noted by a
-// message header, because the kernel's counter includes what no read returns. That an error waits behind the last
-// bytes of a Unix socket is noted, too: recvmmsg(2) takes it before them, and nobody is told twice.
+// message header, because the kernel's counter includes what no read returns. That an error waits is noted, too, where nobody is told twice: behind the
+// last bytes of a Unix socket, from which recvmmsg(2) takes it before them, and of TLS that is the kernel's, behind the last record, where what is no record
+// leaves the connection as it was (tls_strp_abort_strp). Of TCP, the state tells.
 func (s *streams) noteOdd(f *streamFlow, side int, ev uint32) {
 	if f.kept {
 		s.writeOdd(f, side, ev)
@@ -140,8 +142,13 @@ func (s *streams) writeOdd(f *streamFlow, side int, ev uint32) {
 	if ev&sys.Pri != 0 {
 		s.writeFlags(f, recordUrgent<<side)
 	}
-	if half := s.record(f).Half(side); ev&sys.Err != 0 && !f.tcp[side] && half.Errno() == 0 { // or the source is known to have failed
-		half.SetErrno(uint32(sys.ECONNRESET))
+	if half := s.record(f).Half(side); ev&sys.Err != 0 && half.Errno() == 0 { // or the source is known to have failed
+		switch {
+		case !f.tcp[side]:
+			half.SetErrno(uint32(sys.ECONNRESET))
+		case f.tls.inKernel(side) != nil: // a reset is told by the state
+			half.SetErrno(uint32(tlsconn.Invalid))
+		}
 	}
 	if !f.recvOne(side) {
 		f.one |= oneRecv << side

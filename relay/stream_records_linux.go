@@ -311,6 +311,10 @@ func (t *flowTLS) Splice(rfd, wfd, n int) (int, sys.Errno) {
 	n, e := t.Kernel.Splice(rfd, wfd, n)
 	c, side := t.source(rfd)
 	switch {
+	case c == nil && (e == sys.EBADMSG || e == sys.EMSGSIZE): // out of a pipe: after EINVAL, it is copied
+		if dst, _ := t.of(wfd); dst != nil {
+			return 0, dst.Told(e)
+		}
 	case c == nil:
 	case e == sys.EINVAL: // what comes next is no data
 		over, ctl := c.Control(t.records, rfd)

@@ -1,6 +1,7 @@
 package tlsconn
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 
@@ -223,9 +224,20 @@ func (c *Conn) sendKernel(env *Env, fd int, m *sys.Message, p []byte) (int, sys.
 			n, e = env.Kernel.SendOne(fd, m, p)
 		}
 		if e != sys.EINTR {
-			return n, e
+			return n, c.Told(e)
 		}
 	}
+}
+
+// Told returns what an error that the socket of a connection which is the kernel's has told says, other than by Recv: Invalid if its peer has sent what is no
+// record (tls_rx_msg_size). What came before can be read.
+func (c *Conn) Told(e sys.Errno) sys.Errno {
+	switch e {
+	case sys.EBADMSG, sys.EINVAL, sys.EMSGSIZE:
+		c.Err = cmp.Or(c.Err, errNoRecord)
+		return Invalid
+	}
+	return e
 }
 
 // RecvOne is Recv of a connection that is the kernel's, by [sys.Kernel].RecvOne.
@@ -259,7 +271,7 @@ func (c *Conn) finishKernel(env *Env, fd int) sys.Errno {
 		e := env.Kernel.SendRecord(fd, sys.RecordAlert, []byte{1, alertCloseNotify})
 		c.closing = e == 0
 		if e != sys.EINTR {
-			return e
+			return c.Told(e)
 		}
 	}
 }

@@ -309,6 +309,7 @@ func (o *outbox) sendSingly(why sys.Errno) {
 			o.d.stats.WriteCalls++
 			_, e := kernel.SendBatch(fd, one, 0, 1)
 			if e == sys.EINTR || o.port == nil && (e == sys.EMSGSIZE || isUnreachable(e)) { // an earlier datagram's
+				o.d.stats.WriteCalls++
 				_, e = kernel.SendBatch(fd, one, 0, 1)
 			}
 			switch e {

@@ -268,8 +268,9 @@ func (k *keeping) readUpstream(d *hold.Decoder) (a Addr) {
 	return a
 }
 
-func (t *Timeouts) all() [6]*time.Duration {
-	return [6]*time.Duration{&t.Connect, &t.Idle, &t.HalfClosed, &t.FirstByte, &t.Life, &t.Queue}
+// all returns the timeouts in the order in which they are encoded. Earlier versions know those before the last.
+func (t *Timeouts) all() [7]*time.Duration {
+	return [...]*time.Duration{&t.Connect, &t.Idle, &t.HalfClosed, &t.FirstByte, &t.Life, &t.Queue, &t.Handshake}
 }
 
 // notLost is in place of the reason why a flow is lost, of one that goes on.
@@ -333,6 +334,9 @@ func (t *tenant) readRecord(f *Flow, r ledger.Record) (m remembered, err error) 
 		m.own = new(Timeouts)
 		all := hold.NewDecoder([]byte(d.String()))
 		for _, p := range m.own.all() {
+			if p == &m.own.Handshake && !all.More() {
+				break // 0 is the default
+			}
 			*p = time.Duration(all.Uint())
 		}
 		if all.Err() != nil {

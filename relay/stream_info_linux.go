@@ -21,7 +21,7 @@ func (s *streams) remote(f *Flow, side int) Addr {
 		return Addr{Network: TCP, AddrPort: sf.peer}
 	case side == sideUpstream && f.to != nil:
 		return *f.to
-	case sf.inner(side):
+	case sf.inner(side), side == sideClient && sf.fd[side] < 0: // of TCP it is noted, and the socket may have been lost with its process
 		return Addr{Network: Unix}
 	}
 	return s.peerAddr(int(sf.fd[side]))

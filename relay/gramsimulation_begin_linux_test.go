@@ -31,6 +31,9 @@ func (s *gramSimulation) lookAtBeginning(f *Flow) {
 	if s.over.NoDatagramFlows {
 		s.fail("a flow begins, and memory is short")
 	}
+	if s.drain.over && s.relistens == 0 { // a listener that was closed before it may still take clients
+		s.fail("a flow begins, and the drain's time is over")
+	}
 	if s.kind.newFlows == 0 {
 		return
 	}

@@ -83,6 +83,7 @@ func (s *gramSimulation) clientOf(f *datagramFlow) byte {
 // lookAtLoop looks at a loop's flows. A client of a listener has one at the most.
 func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool) {
 	var kept int64
+	var restored []*simTold
 	d.slab.Each(func(f *datagramFlow) {
 		c := gramClientAt{f.port.listener, string(f.clientName()), "", f.localAddr}
 		if f.shares() {
@@ -101,6 +102,10 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 		if x := s.lifeOf(f.Value()); x != nil {
 			x.kept = f.kept
 			s.lookAtGramPace(x, f)
+			s.lookAtTold(&x.told, x.number, &f.Flow, x.pace.rate == 0 && s.kind.sniff == 0)
+			if x.told.before > 0 {
+				restored = append(restored, &x.told)
+			}
 			if n := f.moved[up].read + f.moved[down].read; n != x.moved && x.pace.rate == 0 { // what is dropped as too much does not move
 				x.moved, x.activeAt = n, s.world.Elapsed()
 			}
@@ -131,6 +136,7 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 			}
 		}
 	})
+	s.lookAtAges(restored)
 	s.lookAtSniffs(d)
 	if n := d.loopStats.Kept; n != kept {
 		s.fail("%d flows are kept, and %d are counted", kept, n)
@@ -142,6 +148,17 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 		s.lookAtPort(p)
 		if p.state == portClosed && p.owned != len(p.flows) && s.kind.limit == 0 && !s.faulted {
 			s.fail("a port is closed, and of its %d flows %d have sockets of their own\n%s", len(p.flows), p.owned, s.describeGrams())
+		}
+	}
+}
+
+// lookAtAges checks that flows that a process has just begun with are as much older than each other as they were: a record has times of 16.8 ms.
+func (s *gramSimulation) lookAtAges(restored []*simTold) {
+	for i, x := range restored {
+		for _, y := range restored[:i] {
+			if d := (x.active - y.active) - (x.before - y.before); d.Abs() > 3<<activeBits {
+				s.fail("one flow was active %v after another one, and %v in the next process", x.before-y.before, x.active-y.active)
+			}
 		}
 	}
 }
@@ -271,6 +288,9 @@ func (s *gramSimulation) checkGrams() {
 	// that closed one.
 	if open := s.process.Open(); open != 3*loops+sum.ports {
 		s.fail("%d descriptors are open at the end, and there are %d loops and %d ports", open, loops, sum.ports)
+	}
+	if n := s.process.Mapped(); n != loops {
+		s.fail("%d ledgers are mapped at the end, and there are %d loops", n, loops)
 	}
 	if taken, promised := s.core.descriptors.taken()-sum.ahead, s.core.descriptors.promised(); taken != 0 || promised != sum.ahead {
 		s.fail("%d descriptors are taken, and %d promised, at the end; %d ahead", taken, promised, sum.ahead)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/penstock/penstock/internal/segment"
 	"github.com/penstock/penstock/internal/simkernel"
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -17,13 +18,20 @@ type gramKernel struct {
 }
 
 // gramCalls are calls, of all processes.
-type gramCalls struct{ reads, writes int64 }
+type gramCalls struct{ reads, writes, supers, runs int64 }
 
 // RecvBatch implements [sys.Kernel].
 func (k *gramKernel) RecvBatch(fd int, family sys.Family, v *sys.Vector, from, n int) (int, sys.Errno) {
+	k.lookAtNote(fd)
 	m, e := k.Process.RecvBatch(fd, family, v, from, n)
 	if e == 0 {
 		k.s.calls.reads++
+	}
+	for i := from; i < from+m; i++ {
+		size, _, _, control := v.Received(i)
+		if seg := sys.ParseControl(control).Segment; seg > 0 && seg < size {
+			k.s.calls.supers++
+		}
 	}
 	return m, e
 }
@@ -31,12 +39,53 @@ func (k *gramKernel) RecvBatch(fd int, family sys.Family, v *sys.Vector, from, n
 // SendBatch implements [sys.Kernel].
 func (k *gramKernel) SendBatch(fd int, v *sys.Vector, from, n int) (int, sys.Errno) {
 	k.s.calls.writes++
-	return k.Process.SendBatch(fd, v, from, n)
+	k.lookAtNote(fd)
+	k.lookAtRuns(v, from, n)
+	m, e := k.Process.SendBatch(fd, v, from, n)
+	for i := from; i < from+m; i++ {
+		if _, run := v.Segmented(i); run {
+			k.s.calls.runs++
+		}
+	}
+	return m, e
+}
+
+// lookAtNote checks that the next process would know whose turn this one dies in, in a call to the upstream of a flow that is kept.
+func (k *gramKernel) lookAtNote(fd int) {
+	if k.s.core == nil || k.s.restoring {
+		return
+	}
+	for _, d := range k.s.core.datagrams.all {
+		d.slab.Each(func(f *datagramFlow) {
+			if note := d.keep.turn.Note(); f.kept && int(f.fd) == fd && (note.Slot != f.slot || note.Generation != f.gen) {
+				k.s.fail("the upstream of the flow in slot %d is read, or sent to, and the note names slot %d", f.slot, note.Slot)
+			}
+		})
+	}
+}
+
+// lookAtRuns checks that two datagrams to one destination, one behind the other, are sent as one run if they can be.
+func (k *gramKernel) lookAtRuns(v *sys.Vector, from, n int) {
+	s := k.s
+	if s.family() == sys.Unix || s.kind.noGSO || s.kind.preface != gramPrefaceNone || s.kind.named != gramNamedNone || s.faulted {
+		return
+	}
+	for i := from + 1; i < from+n; i++ {
+		_, run := v.Segmented(i - 1)
+		_, next := v.Segmented(i)
+		if run || next || string(v.Destination(i-1)) != string(v.Destination(i)) || string(v.SentControl(i-1)) != string(v.SentControl(i)) {
+			continue
+		}
+		if a, b := len(v.AppendPayload(nil, i-1)), len(v.AppendPayload(nil, i)); a > 0 && b > 0 && b <= a && a+b <= segment.MaxBytes6 {
+			s.fail("two datagrams of %d and %d bytes go to the same address, one by one", a, b)
+		}
+	}
 }
 
 // Send implements [sys.Kernel].
 func (k *gramKernel) Send(fd int, b []byte) (int, sys.Errno) {
 	k.s.calls.writes++
+	k.lookAtNote(fd)
 	return k.Process.Send(fd, b)
 }
 
@@ -188,17 +237,41 @@ func (s *gramSimulation) checkGramCounts() {
 		s.fail("there were %d flows, and %d and %d are counted", len(s.flows), sum.Accepted, sum.Datagrams.Begun)
 	case sum.Datagrams.ReadCalls != s.calls.reads:
 		s.fail("%d calls have received something, and %d are counted", s.calls.reads, sum.Datagrams.ReadCalls)
+	case sum.Datagrams.WriteCalls != s.calls.writes || sum.Datagrams.SuperPackets != s.calls.supers || sum.Datagrams.Runs != s.calls.runs:
+		s.fail("%+v were made, and the loops have counted %+v", s.calls, sum.Datagrams)
 	case all[up].written+all[down].written != sum.BytesWritten || all[up].datagrams+all[down].datagrams != sum.Datagrams.Sent:
 		s.fail("records say that %d and %d bytes were written, in %d and %d datagrams, and the loops have counted %d and %d", all[up].written, all[down].written, all[up].datagrams, all[down].datagrams,
 			sum.BytesWritten, sum.Datagrams.Sent)
 	case all[up].read+all[down].read > sum.BytesRead:
 		s.fail("records say that %d and %d bytes were read, and the loops have counted %d", all[up].read, all[down].read, sum.BytesRead)
 	}
+	s.checkDirections()
 	lost := int64(0)
 	for _, n := range sum.Datagrams.Dropped {
 		lost += n
 	}
 	if n := all[up].dropped + all[down].dropped; n > lost {
 		s.fail("records say that %d datagrams were dropped, and the loops have counted %d", n, lost)
+	}
+}
+
+// checkDirections checks that no more datagrams of a client are counted in a direction than were sent in it.
+func (s *gramSimulation) checkDirections() {
+	if s.kind.builtins > 0 {
+		return
+	}
+	var sent, counted [256][2]int64
+	for id := range s.sent {
+		sent[id.client][id.dir]++
+	}
+	for _, f := range s.flows {
+		n := &counted[s.groups.clients[f.client]]
+		n[up] += f.record.Up.Datagrams + f.record.Up.DatagramsDropped
+		n[down] += f.record.Down.Datagrams + f.record.Down.DatagramsDropped
+	}
+	for i := range s.clients {
+		if counted[i][up] > sent[i][up] || counted[i][down] > sent[i][down] {
+			s.fail("client %d has sent %d datagrams and was sent %d, and the records of its flows say %v", i, sent[i][up], sent[i][down], counted[i])
+		}
 	}
 }

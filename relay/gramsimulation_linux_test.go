@@ -161,6 +161,7 @@ type gramLife struct {
 	killed   bool  // by an operator
 	ownAt    int64 // since when it has a socket of its own; 0: it has none
 	pace     gramPace
+	told     simTold
 }
 
 func newGramSimulation(kind gramWorld) *gramSimulation {
@@ -388,6 +389,7 @@ func (s *gramSimulation) start() {
 	if err != nil {
 		s.fail("restore: %v", err)
 	}
+	s.lookAtTotals()
 }
 
 func (s *gramSimulation) listens() (err error) {
@@ -515,6 +517,11 @@ func (s *gramSimulation) admit(f *Flow) Cause {
 	s.flows = append(s.flows, x)
 	s.startSniff(f, x)
 	s.limitGrams(f, x)
+	if x.number%3 == 0 {
+		t := f.Timeouts()
+		t.Life = simForever + time.Duration(x.number)*time.Millisecond
+		f.SetTimeouts(t)
+	}
 	return CauseNone
 }
 
@@ -547,6 +554,12 @@ func (s *gramSimulation) done(r *Record) {
 		s.fail("flow %d has %d records", f.number, f.records)
 	}
 	f.record = *r
+	if !errorFits(r.Cause, r.Err) {
+		s.fail("flow %d ends with %s, and the error is %v", f.number, r.Cause, r.Err)
+	}
+	if f.told.process > 0 {
+		s.compareTold(f.number, &f.told.info.Record, r, true)
+	}
 	if r.Upstream.Network == Discard {
 		s.discardedEarlier += r.Up.Datagrams
 	}

@@ -73,6 +73,7 @@ func (s *simulation) lookAt(st *streams) (leased int64) {
 		if x := s.flowOf(&f.Flow); x != nil {
 			x.kept, x.ref, x.loop = f.kept, f.ref(), st.loop.Index
 			s.lookAtPace(x, f)
+			s.lookAtTold(&x.told, x.id, &f.Flow, true)
 			if f.echo != (x.builtin == Echo) && f.state == streamRelaying {
 				s.fail("the flow in slot %d returns what its client sends: %v, and its upstream is %v", f.slot, f.echo, x.builtin)
 			}
@@ -267,6 +268,7 @@ func (s *simulation) quiet() {
 	}
 	s.discards()
 	s.unsaid()
+	s.lookAtAddresses()
 	s.sleeps()
 }
 
@@ -401,6 +403,9 @@ func (s *simulation) check() {
 	// An epoll instance, an eventfd and a ledger for each loop, the listeners, and the pipes that rest.
 	if open, want := s.process.Open(), 3*len(c.loops)+sockets+2*int(c.streams.pipes.Stats().Open)+s.keeper.connections(); open != want {
 		s.fail("%d descriptors are open at the end, rather than %d", open, want)
+	}
+	if n := s.process.Mapped(); n != len(c.loops) {
+		s.fail("%d ledgers are mapped at the end, and there are %d loops", n, len(c.loops))
 	}
 	promised := c.descriptors.promised()
 	if taken := c.descriptors.taken() - 2*c.streams.pipes.Stats().Open - ahead; taken != 0 || promised != ahead {

@@ -131,6 +131,7 @@ func (k *costKernel) copied(fd, n int, e sys.Errno) {
 // Accept implements [sys.Kernel].
 func (k *costKernel) Accept(fd int, sa *sys.Sockaddr) (int, sys.Errno) {
 	n, e := k.Process.Accept(fd, sa)
+	k.s.failedAccepts(e)
 	if e == 0 {
 		k.source(n).known = true
 	}

@@ -74,6 +74,9 @@ func (s *simulation) checkCounts() {
 	if s.deaths > 0 || s.scarce {
 		return
 	}
+	if sum.AcceptErrors != s.acceptErrors {
+		s.fail("%d accepts have failed, and %d are counted", s.acceptErrors, sum.AcceptErrors)
+	}
 	if sum.Accepted != admitted {
 		s.fail("%d clients were admitted, and %d are counted", admitted, sum.Accepted)
 	}

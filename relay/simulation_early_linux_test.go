@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"net/netip"
 	"time"
 
@@ -46,6 +47,11 @@ func (s *simulation) admit(f *Flow) Cause {
 	x := s.flowOf(f)
 	if name, ok := x.clientName(); ok {
 		f.SetClient(name)
+	}
+	if x.id%3 == 0 {
+		t := f.Timeouts()
+		t.Life = cmp.Or(t.Life, simForever) + time.Duration(x.id)*time.Millisecond
+		f.SetTimeouts(t)
 	}
 	if x.admitted = true; x.secure.at[sideClient] {
 		if err := f.StartSniff(simSniffMost, simPatience); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/simkernel"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/relay/hold"
+	"github.com/penstock/penstock/relay/stats"
 )
 
 // simulation is one run of an engine in a simulated kernel: one loop, clients and upstreams of TCP and Unix, a holder, and processes that die in
@@ -44,30 +45,32 @@ type simulation struct {
 	spliced   int64 // by the relay, and how many flows a process has gone on with, at the end
 	restored  int64
 	simSettings
-	processes int
-	faults    func(simkernel.Call, int) (int, sys.Errno) // of the next process, while it restores
-	scarce    bool                                       // the kernel had no descriptors or memory at times
-	recorded  simCounts                                  // by all records
-	seen      simSeen
-	looked    struct{ pipes []uint32 }
-	attempts  int  // to connect to an upstream
-	refused   bool // connects were, or timed out
-	closing   bool // the engine was closed
-	settling  bool // nothing new happens any more
-	begun     begunWith
-	kernel    *costKernel
-	drain     simDrain
-	over      simOverload
-	socket    int            // which of simSockets listeners have
-	peersDo   func()         // between two calls of the relay
-	dying     func()         // is called when a process has died, and its engine is still there
-	damaged   bool           // a ledger was
-	spoiled   map[*byte]bool // the memory of such a ledger
-	restoring bool           // the process has not restored all flows yet
-	wrong     error
-	scratch   *[simPeriod]byte
-	tasks     []*simTask // the relay's handshakes
-	lingerers []*simLingerer
+	processes    int
+	faults       func(simkernel.Call, int) (int, sys.Errno) // of the next process, while it restores
+	scarce       bool                                       // the kernel had no descriptors or memory at times
+	totals       simTotals
+	acceptErrors int64     // of all processes
+	recorded     simCounts // by all records
+	seen         simSeen
+	looked       struct{ pipes []uint32 }
+	attempts     int  // to connect to an upstream
+	refused      bool // connects were, or timed out
+	closing      bool // the engine was closed
+	settling     bool // nothing new happens any more
+	begun        begunWith
+	kernel       *costKernel
+	drain        simDrain
+	over         simOverload
+	socket       int            // which of simSockets listeners have
+	peersDo      func()         // between two calls of the relay
+	dying        func()         // is called when a process has died, and its engine is still there
+	damaged      bool           // a ledger was
+	spoiled      map[*byte]bool // the memory of such a ledger
+	restoring    bool           // the process has not restored all flows yet
+	wrong        error
+	scratch      *[simPeriod]byte
+	tasks        []*simTask // the relay's handshakes
+	lingerers    []*simLingerer
 }
 
 // The networks of clients and of upstreams.
@@ -146,6 +149,7 @@ type simFlow struct {
 	loop    int
 	moved   int64         // bytes, by all processes
 	movedAt time.Duration // when that changed last
+	told    simTold
 }
 
 // mayReset reports whether something was done to the flow because of which its peers may be reset.
@@ -353,6 +357,7 @@ func (s *simulation) start() {
 		s.fail("restore: %v", err)
 	}
 	s.checkRestored(&r)
+	s.lookAtTotals()
 	s.keeper.begun()
 }
 
@@ -448,6 +453,7 @@ func (s *simulation) drop() {
 	s.dropTasks()
 	handedOver := s.core != nil && s.core.lingering != nil && s.core.state == closed
 	if s.core != nil {
+		s.totals = totalsOf(s.core.stats)
 		if h := s.core.holding; h.mu.TryLock() { // or it has died in there
 			if h.again != nil {
 				h.again.Stop() // it is a timer of the real clock
@@ -520,6 +526,12 @@ func (s *simulation) done(r *Record) {
 	f.record = *r
 	s.checkRecord(f, r)
 	s.checkTimes(f, r)
+	if !errorFits(r.Cause, r.Err) && f.lingerer == nil { // whose process tells the cause, and not the error
+		s.fail("flow %d ends with %s, and the error is %v", f.id, r.Cause, r.Err)
+	}
+	if f.told.process > 0 {
+		s.compareTold(f.id, &f.told.info.Record, r, f.told.info.State == stats.StateRelaying)
+	}
 	s.seen.causes[r.Cause]++
 	for h, t := range [2]Transfer{up: r.Up, down: r.Down} {
 		half := &f.half[h]

@@ -102,6 +102,9 @@ func (p *Process) Unmap(b []byte) sys.Errno {
 	return sys.EINVAL
 }
 
+// Mapped returns how many mappings the process has.
+func (p *Process) Mapped() int { return len(p.mapped) }
+
 // PunchHole implements [sys.Kernel].
 func (p *Process) PunchHole(fd int, offset, n int64) sys.Errno {
 	f, e := p.region(fd)

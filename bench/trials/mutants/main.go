@@ -96,10 +96,11 @@ func run() error {
 		}
 		return nil
 	}
-	t := trial{binary: binary, dir: filepath.Join(b.root, "relay"), most: *most}
+	t := trial{binary: binary, dir: filepath.Join(b.root, "relay"), most: max(*most, time.Minute)}
 	if how, _ := t.try(nil); how != lives {
 		return fmt.Errorf("the simulation fails without a mutant: %s", t.said)
 	}
+	t.most = *most
 	alive := 0
 	for _, m := range chosen {
 		how, after := t.try(m)

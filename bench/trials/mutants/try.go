@@ -35,20 +35,27 @@ type stage struct {
 	random    bool // of schedules of random seeds, for a part of the time that is left
 }
 
-// stagesOf returns what a mutant is tried with, one stage after the other. Random schedules are of what its file is about.
+// stagesOf returns what a mutant is tried with, one stage after the other: schedules of what its file is about, those of the check first and then random ones.
 func stagesOf(m *mutant) []stage {
-	all := []stage{{run: streams}, {run: datagrams}, {run: tests, skip: "^TestSimulate(Datagrams)?$"}}
+	kinds, random := []string{streams, datagrams}, []stage(nil)
+	if m != nil {
+		switch name := filepath.Base(m.file); {
+		case strings.HasPrefix(name, "datagram"):
+			kinds = kinds[1:]
+		case strings.HasPrefix(name, "stream"), filepath.Base(filepath.Dir(m.file)) == "pump":
+			kinds = kinds[:1]
+		}
+	}
+	var all []stage
+	for _, kind := range kinds {
+		all = append(all, stage{run: kind})
+		random = append(random, stage{run: kind, random: true})
+	}
+	all = append(all, stage{run: tests, skip: "^TestSimulate(Datagrams)?$"})
 	if m == nil {
 		return all
 	}
-	name := filepath.Base(m.file)
-	if !strings.HasPrefix(name, "datagram") {
-		all = append(all, stage{run: streams, random: true})
-	}
-	if !strings.HasPrefix(name, "stream") && filepath.Base(filepath.Dir(m.file)) != "pump" {
-		all = append(all, stage{run: datagrams, random: true})
-	}
-	return all
+	return append(all, random...)
 }
 
 const (

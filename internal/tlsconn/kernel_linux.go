@@ -13,9 +13,11 @@ var errNoRecord = errors.New("tls: the peer has sent what is no record")
 
 // kernelConn is a connection whose records are the kernel's.
 type kernelConn struct {
-	about tls.ConnectionState // without certificates
-	skip  int                 // bytes of a message of the handshake that are still to come
-	rest  bool                // an earlier process may have read the beginning of a message, and nothing was read since
+	about  tls.ConnectionState // without certificates
+	header [4]byte             // of a message of the handshake: its type and length (RFC 8446, 4)
+	begun  int                 // how much of the header has come
+	skip   int                 // bytes of a message of the handshake that are still to come
+	rest   bool                // an earlier process may have read the beginning of a message, and nothing was read since
 }
 
 // InKernel returns the end of a connection that an earlier process has given to the kernel. about says what was negotiated.
@@ -112,7 +114,7 @@ func (c *Conn) recvKernel(env *Env, fd int, m *sys.Message, p []byte) (n int, e 
 			c.failed, c.Err = Truncated, errShort
 			return 0, c.failed
 		case e == 0:
-			c.kernel.rest, c.kernel.skip = false, 0 // no message goes on behind data: RFC 8446, 5.1
+			c.kernel.rest, c.kernel.begun, c.kernel.skip = false, 0, 0 // no message goes on behind data: RFC 8446, 5.1
 			return n, 0
 		case e == sys.EAGAIN:
 			return 0, e
@@ -189,27 +191,35 @@ func (c *Conn) Control(env *Env, fd int) (over bool, e sys.Errno) {
 	return false, e
 }
 
-// messages skips tickets, which nobody can use any more: they are good for the secrets that were forgotten.
+// messages skips tickets, which nobody can use any more: they are good for the secrets that were forgotten. A record may have several of them,
+// or a part of one, also of its header.
 func (c *Conn) messages(b []byte) error {
-	const header, newTicket, keyUpdate = 4, 4, 24 // RFC 8446, 4
+	const newTicket, keyUpdate = 4, 24 // RFC 8446, 4
 	k := c.kernel
 	rest := k.rest
 	for k.rest = false; ; rest = false {
 		n := min(k.skip, len(b))
 		k.skip -= n
 		b = b[n:]
-		switch {
-		case len(b) == 0:
+		if len(b) == 0 {
 			return nil
-		case b[0] == keyUpdate && (!rest || len(b) == header+1):
-			return ErrKeyUpdate
-		case b[0] != newTicket, len(b) < header:
-			if rest { // of a ticket whose beginning went with that process
-				return nil
-			}
-			return tls.AlertError(alertUnexpectedMessage)
 		}
-		k.skip = header + int(b[1])<<16 + int(b[2])<<8 + int(b[3])
+		whole := len(k.header)+1 == len(b) && k.begun == 0
+		n = copy(k.header[k.begun:], b)
+		k.begun += n
+		b = b[n:]
+		switch {
+		case k.header[0] == keyUpdate && (!rest || whole):
+			return ErrKeyUpdate
+		case rest && (k.header[0] != newTicket || k.begun < len(k.header)): // of a ticket whose beginning went with that process
+			k.begun = 0
+			return nil
+		case k.header[0] != newTicket:
+			return tls.AlertError(alertUnexpectedMessage)
+		case k.begun < len(k.header):
+			return nil
+		}
+		k.skip, k.begun = int(k.header[1])<<16+int(k.header[2])<<8+int(k.header[3]), 0
 	}
 }
 

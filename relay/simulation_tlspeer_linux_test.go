@@ -405,6 +405,7 @@ func (s *simulation) endTLS(p *simPeer) bool {
 // closesTLS is called when a peer closes its connection.
 func (s *simulation) closesTLS(p *simPeer) {
 	switch {
+	case p.fin && p.f.broke[p.side] && !p.f.secure.cut[p.side]: // it has ended within a record, or with what is no TLS
 	case len(p.out) == 0 && p.over:
 		p.f.cuts(p.side)
 	case p.side == sideUpstream && !p.f.secure.up:

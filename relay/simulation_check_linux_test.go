@@ -126,7 +126,7 @@ func (s *simulation) lookAt(st *streams) (leased int64) {
 		if Cause(r.Cause()) != f.cause || r.State() != recordRelaying {
 			s.fail("the record in slot %d has state %d and cause %s, and the flow %s", f.slot, r.State(), Cause(r.Cause()), f.cause)
 		}
-		if e, ok := f.err.(sys.Errno); ok && f.cause != CauseNone && !f.cause.ofTLS() && sys.Errno(r.Errno()) != e {
+		if e, ok := f.err.(sys.Errno); ok && f.cause != CauseNone && sys.Errno(r.Errno()) != e {
 			s.fail("the record in slot %d has the error %v, and the flow %v", f.slot, sys.Errno(r.Errno()), e)
 		}
 		for h := range f.half {

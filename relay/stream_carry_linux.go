@@ -230,6 +230,9 @@ func (s *streams) failed(f *streamFlow, side int, e sys.Errno) {
 	f.err, f.cause = e, causeOf(side, e)
 	f.tls.explain(f, side, e)
 	s.explainInner(f, side, e)
+	if said, ok := f.err.(sys.Errno); ok {
+		e = said
+	}
 	s.noteFailed(f, f.cause, e)
 }
 

@@ -23,7 +23,10 @@ var names = []string{"gotls", "engine", "kernel"}
 var stacks = map[string]func(*shim) (relayed, func(), error){
 	"gotls":  (*shim).alone,
 	"engine": func(s *shim) (relayed, func(), error) { return s.engine(nil) },
-	"kernel": func(s *shim) (relayed, func(), error) { return s.engine(&hold.Keep{After: -1, Holder: everything{}}) },
+	"kernel": func(s *shim) (relayed, func(), error) {
+		s.config = hold.TLSInKernel(s.config)
+		return s.engine(&hold.Keep{After: -1, Holder: everything{}})
+	},
 }
 
 // alone is what crypto/tls does.

@@ -74,6 +74,9 @@ type gramClientAt struct {
 
 // clientOf returns the number of a flow's client.
 func (s *gramSimulation) clientOf(f *datagramFlow) byte {
+	if s.kind.several {
+		return s.clientIs(s.lifeOf(f.Value()))
+	}
 	if c := f.Client(); c.Network == UDP {
 		return s.groups.clients[c.AddrPort.String()]
 	}
@@ -89,6 +92,10 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 		if f.shares() {
 			c.named = f.Client().String()
 		}
+		if s.kind.several {
+			c.named = fmt.Sprint(s.clientOf(f))
+			s.lookAtSeveral(f)
+		}
 		if clients[c] && !s.groups.exempt[s.clientOf(f)] {
 			s.fail("a client has two flows at one listener, the second one in slot %d of loop %d\n%s", f.slot, d.loop.Index, s.describeGrams())
 		}
@@ -102,7 +109,9 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 		if x := s.lifeOf(f.Value()); x != nil {
 			x.kept = f.kept
 			s.lookAtGramPace(x, f)
-			s.lookAtTold(&x.told, x.number, &f.Flow, x.pace.rate == 0 && s.kind.sniff == 0)
+			if !f.noting { // what has moved since the last turn, as a drain begins, the end of the next one notes
+				s.lookAtTold(&x.told, x.number, &f.Flow, x.pace.rate == 0 && s.kind.sniff == 0)
+			}
 			if x.told.before > 0 {
 				restored = append(restored, &x.told)
 			}

@@ -14,7 +14,7 @@ import (
 type gramKernel struct {
 	*simkernel.Process
 	s       *gramSimulation
-	watched map[int]uint32
+	watched map[int]gramWatch
 }
 
 // gramCalls are calls, of all processes.
@@ -64,10 +64,10 @@ func (k *gramKernel) lookAtNote(fd int) {
 	}
 }
 
-// lookAtRuns checks that two datagrams to one destination, one behind the other, are sent as one run if they can be.
+// lookAtRuns checks that two datagrams to one destination, one behind the other, are sent as one run if they can be. Those of two flows of an address are not.
 func (k *gramKernel) lookAtRuns(v *sys.Vector, from, n int) {
 	s := k.s
-	if s.family() == sys.Unix || s.kind.noGSO || s.kind.preface != gramPrefaceNone || s.kind.named != gramNamedNone || s.faulted {
+	if s.family() == sys.Unix || s.kind.noGSO || s.kind.preface != gramPrefaceNone || s.kind.named != gramNamedNone || s.kind.several || s.faulted {
 		return
 	}
 	for i := from + 1; i < from+n; i++ {
@@ -97,21 +97,27 @@ func (k *gramKernel) Datagram(family sys.Family) (int, sys.Errno) {
 	return k.Process.Datagram(family)
 }
 
+// gramWatch is what a descriptor is watched for, and what its events say.
+type gramWatch struct {
+	events uint32
+	data   uint64
+}
+
 // EpollAdd implements [sys.Kernel].
 func (k *gramKernel) EpollAdd(ep, fd int, events uint32, data uint64) sys.Errno {
 	e := k.Process.EpollAdd(ep, fd, events, data)
 	if e == 0 {
-		k.watched[fd] = events
+		k.watched[fd] = gramWatch{events, data}
 	}
 	return e
 }
 
 // EpollMod implements [sys.Kernel].
 func (k *gramKernel) EpollMod(ep, fd int, events uint32, data uint64) sys.Errno {
-	if was, ok := k.watched[fd]; ok && was == events {
+	if was, ok := k.watched[fd]; ok && was == (gramWatch{events, data}) {
 		k.s.fail("descriptor %d is watched for %#x, as it was", fd, events)
 	}
-	k.watched[fd] = events
+	k.watched[fd] = gramWatch{events, data}
 	return k.Process.EpollMod(ep, fd, events, data)
 }
 
@@ -156,8 +162,8 @@ func (s *gramSimulation) lookAtGram(f *datagramFlow, x *gramLife) {
 
 // lookAtWatches checks that epoll tells a flow what it waits for, and nothing else.
 func (s *gramSimulation) lookAtWatches(f *datagramFlow) {
-	if got, ok := s.kernel.watched[int(f.fd)]; ok && got != f.events() && s.core.state != closed {
-		s.fail("the socket of the flow in slot %d is watched for %#x, and it waits for %#x", f.slot, got, f.events())
+	if got, ok := s.kernel.watched[int(f.fd)]; ok && got.events != f.events() && s.core.state != closed {
+		s.fail("the socket of the flow in slot %d is watched for %#x, and it waits for %#x", f.slot, got.events, f.events())
 	}
 }
 
@@ -197,8 +203,8 @@ func (s *gramSimulation) lookAtPort(p *datagramPort) {
 	if p.out.blocked {
 		want |= sys.Out
 	}
-	if got, ok := s.kernel.watched[p.fd]; ok && got != want {
-		s.fail("a port is watched for %#x rather than %#x", got, want)
+	if got, ok := s.kernel.watched[p.fd]; ok && got.events != want {
+		s.fail("a port is watched for %#x rather than %#x", got.events, want)
 	}
 }
 
@@ -265,7 +271,7 @@ func (s *gramSimulation) checkDirections() {
 		sent[id.client][id.dir]++
 	}
 	for _, f := range s.flows {
-		n := &counted[s.groups.clients[f.client]]
+		n := &counted[s.clientIs(f)]
 		n[up] += f.record.Up.Datagrams + f.record.Up.DatagramsDropped
 		n[down] += f.record.Down.Datagrams + f.record.Down.DatagramsDropped
 	}

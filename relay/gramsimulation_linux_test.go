@@ -85,6 +85,7 @@ type gramWorld struct {
 	rates     int  // flows have bandwidths, drawn with this; 0: they do not
 	preface   int  // see gramPrefaceNone
 	named     int  // see gramNamedNone
+	several   bool // clients share addresses, and Hooks.Choose tells their flows apart
 	builtins  int  // the upstreams of clients are built in, drawn with this; 0: they are not
 	sniff     int  // clients are sniffed, by a plan that is drawn with this; 0: they are not
 }
@@ -155,6 +156,7 @@ type gramLife struct {
 	activeAt time.Duration
 	sniff    gramSniff
 	record   Record
+	several  gramSeveral
 	loop     int
 	in       int64 // bytes of the client when it was looked at last, and whether it had been sent something
 	replied  bool
@@ -278,8 +280,8 @@ func (s *gramSimulation) clientGoes(i int) {
 	s.peers.Close(c.fd)
 	next := s.peer(nil)
 	for j, o := range s.clients {
-		if j != i && s.kind.shared() && o.fd == c.fd {
-			o.fd = next.fd
+		if j != i && s.kind.shares() && o.fd == c.fd {
+			o.fd, o.name = next.fd, next.name
 		}
 	}
 	c.fd, c.name = next.fd, next.name
@@ -345,7 +347,7 @@ func (s *gramSimulation) start() {
 	if s.kind.changes && s.processes%2 == 0 {
 		loops = loops%3 + 1
 	}
-	s.kernel = &gramKernel{Process: s.process, s: s, watched: make(map[int]uint32)}
+	s.kernel = &gramKernel{Process: s.process, s: s, watched: make(map[int]gramWatch)}
 	if s.kind.early {
 		s.process.DieAfter(s.diesNext)
 		s.process.Fault, s.diesNext = s.faults, 0
@@ -401,7 +403,7 @@ func (s *gramSimulation) listens() (err error) {
 	config := s.kind.config
 	config.Origin = s.kind.origin()
 	s.listener, err = (&Engine{s.core}).Listen(s.listen, ListenConfig{
-		Hooks:    Hooks{Admit: s.admit, Sniff: s.sniffGram, Upstream: s.choose, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
+		Hooks:    Hooks{Admit: s.admit, Sniff: s.sniffGram, Choose: s.chooser(), Upstream: s.choose, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
 		Timeouts: Timeouts{Idle: gramIdle},
 		Datagram: config,
 		Dial:     &DialConfig{PrefaceEach: s.kind.preface == gramPrefaceEach},
@@ -531,7 +533,7 @@ func (s *gramSimulation) choose(f *Flow, attempt int) *Addr {
 		return nil
 	}
 	s.prefaceGrams(f)
-	if b := s.builtinOf(s.groups.clients[s.flows[f.Value().(int)].client]); b != 0 {
+	if b := s.builtinOf(s.clientIs(s.flows[f.Value().(int)])); b != 0 {
 		return &Addr{Network: b}
 	}
 	i := (f.Value().(int) + attempt) % 2

@@ -22,6 +22,9 @@ const (
 // shared reports whether clients share sockets.
 func (x *gramWorld) shared() bool { return x.named == gramNamedEach || x.named == gramNamedReplies }
 
+// shares reports whether clients share sockets, by headers or by Hooks.Choose.
+func (x *gramWorld) shares() bool { return x.shared() || x.several }
+
 // origin returns how the relay reads the headers.
 func (x *gramWorld) origin() *origin.Config {
 	if x.named == gramNamedNone {
@@ -76,10 +79,10 @@ func (s *gramSimulation) nameOf(client int, at *gramEnd) string {
 
 // shares has a client use the socket of an earlier one.
 func (s *gramSimulation) shares(i int) *gramEnd {
-	if i < 2 || !s.kind.shared() {
+	if i < 2 || !s.kind.shares() {
 		return s.peer(nil)
 	}
-	return &gramEnd{fd: s.clients[i%2].fd}
+	return &gramEnd{fd: s.clients[i%2].fd, name: s.clients[i%2].name}
 }
 
 // lookAtHeader checks what is in front of a reply, and returns what follows.

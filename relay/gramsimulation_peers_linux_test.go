@@ -198,6 +198,7 @@ func (s *gramSimulation) arrived(b []byte, i int, dir byte, from string, tos uin
 	}
 	if dir == up {
 		s.lookAtRemoved(x, i)
+		s.lookAtOwner(x, i, from)
 	}
 	via := gramVia{x.client, x.dir, from}
 	if dir == down {

@@ -141,6 +141,9 @@ func drawGramSchedule(seed uint64) (x gramSchedule) {
 	if some(5) && x.kind.preface == gramPrefaceNone && x.kind.named == gramNamedNone {
 		x.kind.builtins = 1 + r.IntN(3)
 	}
+	if some(4) && x.kind.network != 3 && x.kind.named == gramNamedNone {
+		x.kind.several, x.kind.sniff = true, max(1, x.kind.sniff) // the hook that is shown the first datagram says whose it is
+	}
 	if x.kind.noIPv6 = x.kind.network == 0 && some(3); x.kind.noIPv6 {
 		x.kind.loops = max(2, x.kind.loops)
 	}
@@ -356,7 +359,7 @@ func (x *gramWorld) options() []simOption {
 	return []simOption{
 		numberOption("network", &x.network), flagOption("noIPv6", &x.noIPv6), flagOption("slow", &x.slow), numberOption("phase", &x.phase), flagOption("joins", &x.joins), numberOption("bufferMax", &x.bufferMax),
 		numberOption("after", &x.after), numberOption("maxFlows", &x.maxFlows), numberOption("limit", &x.limit), flagOption("noGSO", &x.noGSO), flagOption("noGRO", &x.noGRO),
-		numberOption("loops", &x.loops), numberOption("sniff", &x.sniff), numberOption("builtins", &x.builtins), flagOption("changes", &x.changes), flagOption("early", &x.early), flagOption("close", &x.close), numberOption("busy", &x.busy), numberOption("newFlows", &x.newFlows), numberOption("rates", &x.rates), numberOption("preface", &x.preface), numberOption("named", &x.named), numberOption("tos", &c.TOS), numberOption("onUnreachable", &c.OnUnreachable), numberOption("replies", &c.Replies),
+		numberOption("loops", &x.loops), numberOption("sniff", &x.sniff), numberOption("builtins", &x.builtins), flagOption("changes", &x.changes), flagOption("early", &x.early), flagOption("close", &x.close), numberOption("busy", &x.busy), numberOption("newFlows", &x.newFlows), numberOption("rates", &x.rates), numberOption("preface", &x.preface), numberOption("named", &x.named), flagOption("several", &x.several), numberOption("tos", &c.TOS), numberOption("onUnreachable", &c.OnUnreachable), numberOption("replies", &c.Replies),
 		numberOption("amplification", &c.Amplification), flagOption("amplificationAlways", &c.AmplificationAlways),
 	}
 }

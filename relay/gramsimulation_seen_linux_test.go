@@ -26,6 +26,7 @@ const (
 	markTaken      = "datagrams that the hook took away"
 	markLimited    = "datagrams that were above a bandwidth"
 	markPreface    = "flows whose next datagram begins with a preface"
+	markSeveral    = "addresses with several flows"
 	markNamed      = "flows whose clients a proxy has named, in mode "
 	markDrained    = "a drain that has returned"
 	markDrainEnded = "the deadline of a drain"
@@ -36,7 +37,7 @@ const (
 	markOther      = "loops that have no socket of the listener"
 )
 
-var gramMarks = []string{markStray, markAstray, markRegrouped, markOwn, markOther, markSniffed, markReleased, markTurned, markPatience, markTaken, markLimited, markPreface, markNamed + "1", markNamed + "2", markNamed + "3",
+var gramMarks = []string{markStray, markAstray, markRegrouped, markOwn, markOther, markSniffed, markReleased, markTurned, markPatience, markTaken, markLimited, markPreface, markSeveral, markNamed + "1", markNamed + "2", markNamed + "3",
 	markDrained, markDrainEnded, markSucceeded, markRemoved, markFull, markBuiltin + Echo.String(), markBuiltin + Discard.String()}
 
 // gramCauses are the causes that schedules must have.

@@ -31,7 +31,7 @@ func (s *gramSimulation) startSniff(f *Flow, life *gramLife) {
 		return
 	}
 	n := (life.number + 1) * (s.kind.sniff + 7) * 2654435 >> 3
-	if n%5 == 0 {
+	if n%5 == 0 && !s.kind.several {
 		return
 	}
 	x := &life.sniff
@@ -72,7 +72,7 @@ func (s *gramSimulation) sniffGram(f *Flow, b []byte, last bool) (take int, next
 	id := idOf(b)
 	sent := s.sent[id]
 	switch {
-	case sent == nil || sent.size != len(b) || s.groups.clients[life.client] != id.client || id.dir != up:
+	case sent == nil || sent.size != len(b) || !s.isOf(life, id.client) || id.dir != up:
 		s.fail("flow %d of %s is shown datagram %v with %d bytes", life.number, life.client, id, len(b))
 	case slices.Contains(x.seen, id):
 		s.fail("flow %d is shown datagram %v twice", life.number, id)
@@ -116,7 +116,7 @@ func (s *gramSimulation) lookAtChoice(life *gramLife) {
 // lookAtArrival is called when an upstream has got a datagram: one of the client's flows has chosen it.
 func (s *gramSimulation) lookAtArrival(x *gramSent) {
 	for _, life := range s.flows {
-		if s.groups.clients[life.client] != x.client {
+		if s.clientIs(life) != x.client {
 			continue
 		}
 		if life.sniff.chosen {

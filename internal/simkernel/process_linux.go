@@ -2,6 +2,7 @@ package simkernel
 
 import (
 	"cmp"
+	"net/netip"
 	"syscall"
 	"time"
 
@@ -109,6 +110,16 @@ func (p *Process) Number(fd int) (own, peer int) {
 		return s.number, s.peer.numberOf()
 	}
 	return s.shared().number, 0
+}
+
+// Name returns the address of the socket of fd; the zero AddrPort if it has none.
+func (p *Process) Name(fd int) netip.AddrPort {
+	var sa sys.Sockaddr
+	s, e := p.socket(fd)
+	if e != 0 || s.local(&sa) != 0 {
+		return netip.AddrPort{}
+	}
+	return sa.AddrPort()
 }
 
 // Point is a place where the process may die, in a call of something that the kernel does not simulate.

@@ -1,0 +1,97 @@
+package relay
+
+import (
+	"net/netip"
+
+	"github.com/penstock/penstock/internal/sys"
+)
+
+// Several flows of one address: in a part of the schedules, all clients share two sockets, and Hooks.Choose tells their flows apart by the first byte of
+// a datagram, as it does by the connection IDs of QUIC. Of which client a flow is, the first datagram says that its hook is shown.
+
+// gramSeveral is what a flow has of it.
+type gramSeveral struct {
+	known  bool
+	client byte
+	from   netip.AddrPort // the address that its upstream knows
+	to     Addr
+	at     int64 // since when, by gramSimulation.ticks
+}
+
+// chooser returns Hooks.Choose.
+func (s *gramSimulation) chooser() func([]*Flow, []byte) *Flow {
+	if !s.kind.several {
+		return nil
+	}
+	return func(flows []*Flow, b []byte) *Flow {
+		if len(flows) > 1 {
+			s.seen.marks[markSeveral]++
+		}
+		for _, f := range flows {
+			x := &s.lifeOf(f.Value()).several
+			if !x.known {
+				s.fail("flow %v has a neighbour, and has not been shown its first datagram", f.Value())
+			}
+			if x.client == b[0] {
+				return f
+			}
+		}
+		return nil
+	}
+}
+
+// clientIs returns the number of a flow's client.
+func (s *gramSimulation) clientIs(life *gramLife) byte {
+	switch {
+	case life == nil:
+		return gramNobody
+	case !s.kind.several:
+		return s.groups.clients[life.client]
+	case !life.several.known:
+		return gramNobody
+	}
+	return life.several.client
+}
+
+// gramNobody is the number of no client.
+const gramNobody = 255
+
+// isOf reports whether a flow is that of a client. Which one it is, the first datagram says.
+func (s *gramSimulation) isOf(life *gramLife, client byte) bool {
+	if x := &life.several; s.kind.several && !x.known {
+		x.known, x.client = true, client
+	}
+	return s.clientIs(life) == client
+}
+
+// lookAtSeveral notes by which address an upstream knows a flow.
+func (s *gramSimulation) lookAtSeveral(f *datagramFlow) {
+	life := s.lifeOf(f.Value())
+	if life == nil {
+		return
+	}
+	x, from, to := &life.several, netip.AddrPort{}, Addr{}
+	if f.fd >= 0 && f.to != nil {
+		from, to = s.process.Name(int(f.fd)), *f.to
+	}
+	if from != x.from || to != x.to {
+		x.from, x.to, x.at = from, to, s.ticks
+	}
+}
+
+// lookAtOwner checks that a datagram which an upstream has got came from no flow of another client, if it was sent while that flow had this address.
+func (s *gramSimulation) lookAtOwner(x *gramSent, upstream int, from string) {
+	if !s.kind.several || s.kind.busy > 0 {
+		return
+	}
+	var at sys.Sockaddr
+	at.SetRaw([]byte(from))
+	for _, life := range s.flows {
+		if life.records > 0 || life.lost || life.several.at >= x.at || s.clientIs(life) == x.client || life.several.to != s.to[upstream] {
+			continue
+		}
+		if at.AddrPort() == life.several.from {
+			s.fail("datagram %v has come from flow %d, which is of client %d", x.gramID, life.number, s.clientIs(life))
+		}
+	}
+}

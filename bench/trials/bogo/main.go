@@ -62,7 +62,7 @@ type setup struct {
 	workers                          int
 }
 
-// known are the tests that another stack than kernel passes, and why: see docs/tls.md.
+// known are the tests that end otherwise once the kernel has the connection, and why: see docs/tls.md.
 var known = map[string]string{}
 
 func init() {

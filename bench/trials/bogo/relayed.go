@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/relay/hold"
 )
 
-// A relayed has the TLS of one connection to the runner, until both directions have ended.
+// A relayed speaks TLS on one connection to the runner, until both directions have ended.
 type relayed func(runner *net.TCPConn) (tls.ConnectionState, error)
 
 // names are the TLS stacks: crypto/tls alone, an engine, and an engine that gives the keys to the kernel.
@@ -176,7 +176,7 @@ func drain(runner *net.TCPConn) {
 	runner.Close()
 }
 
-// everything is a holder that says yes: the process lives as long as its flows.
+// everything is a holder that says yes and holds nothing: the process lives as long as its flows.
 type everything struct{}
 
 func (everything) Hold([2]uint64, string, []int) error { return nil }

@@ -12,7 +12,10 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/bench/internal/certs"
+	"github.com/penstock/penstock/internal/testnet"
 )
+
+func TestMain(m *testing.M) { testnet.Main(m) }
 
 // TestShim is the runner for a connection that ends well, and one that ends without close_notify.
 func TestShim(t *testing.T) {

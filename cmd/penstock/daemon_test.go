@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -106,11 +107,28 @@ func launch(t *testing.T, cmd *exec.Cmd) *daemon {
 	t.Cleanup(func() {
 		cmd.Process.Kill()
 		d.exit()
+		if t.Failed() {
+			t.Log(d.apart())
+		}
 	})
 	return d
 }
 
-// read reads the log, one JSON object per line; other lines are shown by the test.
+// apart returns what was printed beside the log: what the race detector found, the stacks of a panic.
+func (d *daemon) apart() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var b strings.Builder
+	b.WriteString("beside its log the daemon printed:\n")
+	for _, l := range d.lines {
+		if l["level"] == nil {
+			fmt.Fprintln(&b, l["msg"])
+		}
+	}
+	return b.String()
+}
+
+// read reads the log, one JSON object per line; another line is a message with no level.
 func (d *daemon) read(r io.Reader) {
 	for in := bufio.NewScanner(r); in.Scan(); {
 		var line map[string]any

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/quic-go/quic-go"
@@ -55,7 +56,7 @@ func (p *prober) quicHandshake(ctx context.Context, conn net.Conn, t *spec.Clien
 	})
 	if err != nil {
 		late := ctx.Err() != nil
-		transport.Close() // from here on nobody uses the socket
+		transport.Close() // from here on nobody reads from the socket
 		found.expires = certs.Expires(nil, err)
 		return socket.explain(err, late, c.NextProtos)
 	}
@@ -88,37 +89,49 @@ func quicVerdict(ctx context.Context, q *quic.Conn) error {
 // A quicSocket is a connected socket as package quic takes one. The first error of reading ends the connection: there is no other peer.
 type quicSocket struct {
 	net.Conn
-	answers     int    // datagrams that were read
-	first       []byte // the beginning of the first one
-	read, write error  // the last ones; nil: none
+
+	mu          sync.Mutex // of the rest: package quic may write while the failure is explained, also after its Close
+	answers     int        // datagrams that were read
+	first       []byte     // the beginning of the first one
+	read, write error      // the last ones; nil: none
 }
 
 // quicShown is how many bytes of an answer are shown.
 const quicShown = 40
 
 func (s *quicSocket) ReadFrom(b []byte) (n int, from net.Addr, err error) {
-	if s.answers == maxQUICAnswers {
-		s.read = fmt.Errorf("the handshake was not over after %d datagrams", maxQUICAnswers)
-	} else if n, s.read = s.Conn.Read(b); s.read == nil {
-		if s.answers++; s.first == nil {
-			s.first = append(make([]byte, 0, quicShown), b[:min(n, quicShown)]...)
-		}
-		return n, s.RemoteAddr(), nil
+	if s.answers == maxQUICAnswers { // only a reader changes it
+		err = fmt.Errorf("the handshake was not over after %d datagrams", maxQUICAnswers)
+	} else {
+		n, err = s.Conn.Read(b)
 	}
-	return 0, nil, net.ErrClosed // after some others package quic would read again
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.read = err; err != nil {
+		return 0, nil, net.ErrClosed // after some others package quic would read again
+	}
+	if s.answers++; s.first == nil {
+		s.first = append(make([]byte, 0, quicShown), b[:min(n, quicShown)]...)
+	}
+	return n, s.RemoteAddr(), nil
 }
 
 func (s *quicSocket) WriteTo(b []byte, _ net.Addr) (n int, err error) {
-	n, s.write = s.Conn.Write(b)
-	return n, s.write
+	n, err = s.Conn.Write(b)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.write = err
+	return n, err
 }
 
 // SetReadBuffer and SetWriteBuffer do nothing: a handshake fits into any buffer, and package quic writes to the log where they are missing.
 func (*quicSocket) SetReadBuffer(int) error  { return nil }
 func (*quicSocket) SetWriteBuffer(int) error { return nil }
 
-// explain returns why a handshake has failed in words for operators: late if the check's time was over. Package quic must have ended.
+// explain returns why a handshake has failed in words for operators: late if the check's time was over.
 func (s *quicSocket) explain(err error, late bool, protocols []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, own := range []error{s.read, s.write} {
 		switch {
 		case errors.Is(own, syscall.ECONNREFUSED):

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os/exec"
 	"strings"
@@ -206,6 +207,20 @@ func TestQUICHandshakeSilence(t *testing.T) {
 	if _, err := shakeHands(t.Context(), &spec.ClientTLS{NoVerify: true}, to); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("nobody: %v", err)
 	}
+}
+
+// Package quic may still write when the failure is explained: its Close waits only for who reads. This is for the race detector.
+func TestQUICHandshakeLateWrite(t *testing.T) {
+	own, peer := net.Pipe()
+	defer peer.Close()
+	own.Close()
+	s := &quicSocket{Conn: own}
+	var late sync.WaitGroup
+	late.Go(func() { s.WriteTo([]byte("closed"), nil) })
+	if err := s.explain(context.DeadlineExceeded, true, nil); err.Error() != "no answer (i/o timeout); expected: a handshake of QUIC" && !errors.Is(err, io.ErrClosedPipe) {
+		t.Error(err)
+	}
+	late.Wait()
 }
 
 // Whatever a member says, a check is over when its datagrams are, and its error is a short line.

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/bench/internal/admin"
 	"github.com/penstock/penstock/bench/internal/proc"
 )
 
@@ -138,6 +139,17 @@ func (s *setup) upgrade() error {
 		return err
 	}
 	steps, err := s.daemon.Ask("POST", "/v1/upgrade", fmt.Sprintf(`{"binary": %q}`, s.Penstock))
+	if errors.Is(err, admin.ErrNoWorker) { // its answer was cut off, which says nothing of the upgrade
+		pid := 0
+		if err := proc.Until("a worker", s.patience, 200*time.Millisecond, func() (err error) { pid, err = s.worker(); return err }); err != nil {
+			return err
+		}
+		if pid == before {
+			return s.upgrade()
+		}
+		s.history.add(false)
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("upgrade: %w", err)
 	}

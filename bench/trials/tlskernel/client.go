@@ -43,6 +43,8 @@ var kinds = []kind{
 	{"openssl-1.2", "client", false, dialOpenSSL("-tls1_2")},
 	{"rustls", "client", true, dialRustls("1.3")},
 	{"rustls-1.2", "client", false, dialRustls("1.2")},
+	{"unix", "unix", true, dialGo(tls.VersionTLS13)}, // to a member that is a Unix socket
+	{"over-unix", "over-unix", false, dialUnix},      // TLS over a Unix socket, which the kernel does not have
 	{"chromium", "web", true, dialBrowser("tls1.3")},
 	{"chromium-1.2", "web", false, dialBrowser("tls1.2")},
 }
@@ -55,13 +57,22 @@ func dialPlain(_ *setup, address string) (conn, error) {
 	return raw.(*net.TCPConn), nil
 }
 
+func dialUnix(s *setup, _ string) (conn, error) {
+	raw, err := net.Dial("unix", s.socket("over-unix"))
+	if err != nil {
+		return nil, err
+	}
+	return tls.Client(raw, &tls.Config{RootCAs: s.roots, ServerName: certs.Name, KeyLogWriter: s.keys.add(new(keyLog))}), nil
+}
+
 func dialGo(version uint16) func(s *setup, address string) (conn, error) {
 	return func(s *setup, address string) (conn, error) {
 		raw, err := net.Dial("tcp", address)
 		if err != nil {
 			return nil, err
 		}
-		return tls.Client(raw, &tls.Config{RootCAs: s.roots, ServerName: certs.Name, MinVersion: version, MaxVersion: version}), nil
+		log := s.keys.add(&keyLog{kernel: version == tls.VersionTLS13})
+		return tls.Client(raw, &tls.Config{RootCAs: s.roots, ServerName: certs.Name, MinVersion: version, MaxVersion: version, KeyLogWriter: log}), nil
 	}
 }
 
@@ -114,6 +125,10 @@ func (c *client) connection(s *setup, id uint64) (events int, err error) {
 	began := sync.OnceFunc(s.beginning.RUnlock)
 	defer began()
 	events = s.history.len()
+	s.owners.Store(id, c.kind)
+	if s.over.Load() && c.exchanges.Load() > 0 {
+		return events, nil
+	}
 	conn, err := c.kind.dial(s, "127.0.0.1:"+s.ports[c.kind.listener])
 	if err != nil {
 		return events, err
@@ -167,24 +182,30 @@ func (s *setup) compare(from io.Reader, n int, id uint64, d pattern.Direction, o
 	return nil
 }
 
-// serve is the upstream. A connection that ends early is for its client to judge, who waits for an answer.
-func (s *setup) serve(l net.Listener) {
+// serve is the upstream, with TLS if there is a configuration. A connection that ends early is for its client to judge, who waits for an answer.
+func (s *setup) serve(l net.Listener, secure *tls.Config) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
 			return
 		}
-		go s.upstream(conn)
+		log := new(keyLog)
+		if secure != nil {
+			own := secure.Clone()
+			own.KeyLogWriter = log
+			conn = tls.Server(conn, own)
+		}
+		go s.upstream(conn, log)
 	}
 }
 
-func (s *setup) upstream(conn io.ReadWriteCloser) {
-	if err := s.answer(conn); errors.Is(err, errWrong) {
+func (s *setup) upstream(conn io.ReadWriteCloser, log *keyLog) {
+	if err := s.answer(conn, log); errors.Is(err, errWrong) {
 		s.fault("upstream: %v", err)
 	}
 }
 
-func (s *setup) answer(conn io.ReadWriteCloser) error {
+func (s *setup) answer(conn io.ReadWriteCloser, log *keyLog) error {
 	defer conn.Close()
 	var up, down int64
 	owner := uint64(0)
@@ -196,6 +217,10 @@ func (s *setup) answer(conn io.ReadWriteCloser) error {
 		id := binary.BigEndian.Uint64(head[:])
 		if owner == 0 {
 			owner = id
+			if of, ok := s.owners.Load(id); ok {
+				log.kernel = of.(*kind).kernel
+				s.keys.add(log)
+			}
 		} else if id != owner {
 			return fmt.Errorf("%w: a head of connection %d in connection %d", errWrong, id, owner)
 		}

@@ -8,6 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -41,41 +45,67 @@ func (h *history) firstKilled(since int) bool {
 	return since < len(h.all) && h.all[since]
 }
 
-// events kills and upgrades, in turn.
+// An event is what may happen to a daemon under its connections.
+type event struct {
+	name string // of the flag that says how often
+	most int    // unless the flag says something else
+	what string
+	do   func(*setup) error
+}
+
+var kindsOfEvents = []event{
+	{"kills", 20, "the worker is killed", (*setup).kill},
+	{"upgrades", 20, "the daemon is upgraded to itself", (*setup).upgrade},
+	{"reloads", 5, "a reload changes what the worker can: a timeout, and whether the kernel gets the TLS of later connections", (*setup).reload},
+	{"layouts", 5, "another worker takes over, which has another number of event loops: by a reload, or by an upgrade", (*setup).layout},
+	{"drains", 5, "a member of each group gets no new connection any more, and the other one does", (*setup).drain},
+	{"searches", 5, "the memory of all processes is searched for keys of connections that are the kernel's, after a search in the beginning", (*setup).search},
+}
+
+// events has them happen, in an order that is drawn.
 func (s *setup) events() error {
-	for kills, upgrades := s.kills, s.upgrades; kills+upgrades > 0; {
-		if err := s.exchanged(); err != nil || s.faults.Load() > 0 {
+	var order []*event
+	for i := range kindsOfEvents {
+		order = append(order, slices.Repeat([]*event{&kindsOfEvents[i]}, s.counts[i])...)
+	}
+	rand.Shuffle(len(order), func(i, k int) { order[i], order[k] = order[k], order[i] })
+	for i, e := range order {
+		if err := s.exchanged(true); err != nil || s.faults.Load() > 0 {
 			return err
 		}
 		time.Sleep(s.every)
-		kill := rand.IntN(kills+upgrades) < kills
-		event := s.upgrade
-		if kill {
-			kills--
-			event = s.kill
-		} else {
-			upgrades--
-		}
 		s.beginning.Lock()
-		err := event()
+		err := e.do(s)
 		s.beginning.Unlock()
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", e.name, err)
 		}
-		if done := s.kills + s.upgrades - kills - upgrades; done%20 == 0 {
+		if done := i + 1; done%20 == 0 {
 			fmt.Fprintf(s.Out, "%v: %d events, %d exchanges, %d bytes compared\n", time.Since(s.begun).Round(time.Second), done, s.moved.Load(), s.bytes.Load())
 		}
 	}
-	return s.exchanged()
+	return s.exchanged(true)
 }
 
-// exchanged waits until each client has had an exchange that began after now.
-func (s *setup) exchanged() error {
+// happened says how often each of the events was asked for.
+func (s *setup) happened() string {
+	var all []string
+	for i := range kindsOfEvents {
+		all = append(all, fmt.Sprintf("%d %s", s.counts[i], kindsOfEvents[i].name))
+	}
+	return strings.Join(all, ", ")
+}
+
+// exchanged waits until each client has had an exchange that began after now; or each whose connection does not end before the trial does.
+func (s *setup) exchanged(all bool) error {
 	before := make([]int64, len(s.clients))
 	for i, c := range s.clients {
 		before[i] = c.exchanges.Load()
 	}
 	for i, c := range s.clients {
+		if !all && !c.kind.kernel {
+			continue
+		}
 		err := proc.Until(fmt.Sprintf("an exchange of %s, client %d", c.kind.name, i), s.patience, 50*time.Millisecond, func() error {
 			if c.exchanges.Load() < before[i]+2 && s.faults.Load() == 0 { // the first one may have begun before
 				return errors.New("it has not ended")
@@ -160,4 +190,79 @@ func (s *setup) upgrade() error {
 	}
 	s.history.add(false)
 	return s.after(before)
+}
+
+// write writes the configuration as it is now.
+func (s *setup) write() error {
+	return os.WriteFile(filepath.Join(s.daemon.Dir, "penstock.yaml"), []byte(s.config()), 0o644)
+}
+
+func (s *setup) reload() error {
+	s.idle++
+	s.later = [...]string{"auto", "off"}[s.idle%2]
+	before, err := s.worker()
+	if err == nil {
+		err = s.write()
+	}
+	if err == nil {
+		_, err = s.daemon.Ask("POST", "/v1/reload", "")
+	}
+	if err != nil {
+		return err
+	}
+	if now, err := s.worker(); err != nil || now != before {
+		return fmt.Errorf("the worker is process %d, which was %d: %w", now, before, err)
+	}
+	return nil
+}
+
+func (s *setup) layout() error {
+	s.loops = 3 - s.loops
+	if err := s.write(); err != nil {
+		return err
+	}
+	if rand.IntN(2) == 0 {
+		return s.upgrade()
+	}
+	before, err := s.worker()
+	if err == nil {
+		_, err = s.daemon.Ask("POST", "/v1/reload", "")
+	}
+	if err != nil {
+		return err
+	}
+	s.history.add(false)
+	return s.after(before)
+}
+
+func (s *setup) drain() error {
+	s.drained = 1 - s.drained
+	for group := range s.members {
+		for member, state := range map[int]string{1 - s.drained: "enable", s.drained: "drain"} {
+			path := fmt.Sprintf("/v1/groups/%s/members/%d", group, member)
+			if _, err := s.daemon.Ask("PATCH", path, fmt.Sprintf(`{"state": %q}`, state)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// end ends the daemon under its connections: they go on, and when the last one has ended, it does.
+func (s *setup) end(clients *sync.WaitGroup) error {
+	s.beginning.Lock()
+	err := syscall.Kill(s.daemon.First(), syscall.SIGTERM)
+	if err == nil {
+		err = s.exchanged(false)
+	}
+	s.over.Store(true)
+	s.beginning.Unlock()
+	clients.Wait()
+	if err == nil {
+		err = proc.Wait("the end of the daemon, which has no flow any more", s.patience, s.daemon.Over)
+	}
+	if code, _ := s.daemon.Stop(s.patience); err == nil && code != 0 {
+		err = fmt.Errorf("the daemon ended with %d", code)
+	}
+	return err
 }

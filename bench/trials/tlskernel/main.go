@@ -1,8 +1,9 @@
 //go:build linux
 
-// Tlskernel kills and upgrades the worker of a penstock, again and again, under connections with TLS, and compares every byte of them with what
-// its owner has sent. Those with TLS 1.3 are the kernel's, and go on whatever happens. Those with TLS 1.2 stay with the worker that has made their
-// handshake: an upgrade ends none of them, nor does the death of a later worker.
+// Tlskernel kills and upgrades the worker of a penstock, again and again, changes its configuration, drains its members, and at last the daemon, under
+// connections with TLS, and compares every byte of them with what its owner has sent. Those with TLS 1.3 are the kernel's, and go on whatever happens.
+// Those with TLS 1.2, or over a Unix socket, stay with the worker that has made their handshake: an upgrade ends none of them, nor does the death of a
+// later worker.
 //
 //	go run ./bench/trials/tlskernel -kills 20 -upgrades 20
 //
@@ -36,36 +37,51 @@ import (
 
 type setup struct {
 	trial.Run
-	kills, upgrades int
-	refused         int // of the upgrades
-	each            int // of each kind
-	every           time.Duration
-	patience        time.Duration
-	rustls          string // the program in the folder rustls
+	counts   []int // of each of the events
+	refused  int   // of the upgrades
+	each     int   // of each kind
+	every    time.Duration
+	patience time.Duration
+	user     string // whom the worker is
+	rustls   string // the program in the folder rustls
 
 	pair      certs.Pair
 	roots     *x509.CertPool
 	authority string // the file of the certificate that roots has
+	web       string // the address of the upstream of browsers
 	daemon    *trial.Daemon
 	browsers  browsers
-	ports     map[string]string // of listeners
+	ports     map[string]string   // of listeners
+	members   map[string][]string // the URLs of the groups' members, whose names are 0 and 1
 	clients   []*client
 	history   history
+	keys      keyLogs
+	maker     int          // the worker that has made the handshakes of what the kernel has
+	owners    sync.Map     // the kind of each connection, by its number
 	beginning sync.RWMutex // read by a client until its connection has had its first exchange, so that no event comes in between
 	begun     time.Time
-	ids       atomic.Uint64 // of connections
-	over      atomic.Bool
-	moved     atomic.Int64 // exchanges
-	bytes     atomic.Int64
-	ended     atomic.Int64 // connections that a kill has ended, and may
-	faults    atomic.Int64
+
+	// What events change.
+	loops, idle int
+	later       string // whether the kernel gets the TLS of later connections: auto or off
+	drained     int    // the member that gets no new connections, once there was such an event
+
+	ids    atomic.Uint64 // of connections
+	over   atomic.Bool
+	moved  atomic.Int64 // exchanges
+	bytes  atomic.Int64
+	ended  atomic.Int64 // connections that a kill has ended, and may
+	faults atomic.Int64
 }
 
 func main() {
 	s := &setup{browsers: browsers{all: map[string]*browser{}}}
 	s.Flags(flag.CommandLine)
-	flag.IntVar(&s.kills, "kills", 20, "how often the worker is killed")
-	flag.IntVar(&s.upgrades, "upgrades", 20, "how often the daemon is upgraded to itself")
+	s.counts = make([]int, len(kindsOfEvents))
+	for i, e := range kindsOfEvents {
+		flag.IntVar(&s.counts[i], e.name, e.most, "how often: "+e.what)
+	}
+	flag.StringVar(&s.user, "user", "", "begin the daemon as root, with this user for its worker (sandbox.user), and a listener that has port 443")
 	flag.IntVar(&s.each, "flows", 4, "clients of each kind")
 	clients := flag.String("clients", "*", "the kinds of clients, with commas between them; those of chromium need it installed")
 	flag.DurationVar(&s.every, "every", 0, "time from when each client has exchanged something to the next event")
@@ -110,6 +126,9 @@ func (s *setup) run() error {
 		})
 	}
 	if err = s.inKernel(inKernel); err == nil {
+		err = s.search()
+	}
+	if err == nil {
 		err = s.events()
 	}
 	if err == nil {
@@ -118,19 +137,17 @@ func (s *setup) run() error {
 	if err != nil || s.faults.Load() > 0 {
 		s.describe()
 	}
-	s.over.Store(true)
-	all.Wait()
+	stats, err2 := s.daemon.Get("/v1/status")
+	if err == nil {
+		err = err2
+	}
+	if err2 := s.end(&all); err == nil {
+		err = err2
+	}
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, s.daemon.LogTail(20))
 	}
-	stats, err := s.daemon.Get("/v1/status")
-	if err != nil {
-		return err
-	}
-	if code, err := s.daemon.Stop(s.patience); code != 0 {
-		return fmt.Errorf("the daemon ended with %d, %v\n%s", code, err, s.daemon.LogTail(20))
-	}
-	fmt.Fprintf(s.Out, "%d kills, %d upgrades (%d refused) in %v, %d clients of each kind, with TLS of the kernel: %v\n", s.kills, s.upgrades, s.refused,
+	fmt.Fprintf(s.Out, "%s (%d upgrades refused) in %v, and the end of the daemon; %d clients of each kind, with TLS of the kernel: %v\n", s.happened(), s.refused,
 		time.Since(s.begun).Round(time.Second), s.each, s.names(true))
 	fmt.Fprintf(s.Out, "and of the worker: %v, of whose connections kills have ended %d\n", s.names(false), s.ended.Load())
 	fmt.Fprintf(s.Out, "%d exchanges, %d bytes compared, %d faults\n", s.moved.Load(), s.bytes.Load(), s.faults.Load())
@@ -170,54 +187,99 @@ func (s *setup) start() error {
 	if err != nil {
 		return err
 	}
-	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	secure, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
 	web, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	go http.Serve(web, websocket.Server{Handler: func(ws *websocket.Conn) {
 		ws.PayloadType = websocket.BinaryFrame
-		s.upstream(ws)
+		s.upstream(ws, new(keyLog))
 	}})
-	go s.serve(plain)
-	go s.serve(tls.NewListener(secure, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13}))
-	var client, upstream, both, browsers string
-	if err := trial.Ports(&client, &upstream, &both, &browsers); err != nil {
+	s.web = web.Addr().String()
+	s.members = map[string][]string{}
+	for i := range 2 {
+		plain, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		secure, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		path := s.socket(fmt.Sprintf("member-%d", i))
+		unix, err := net.Listen("unix", path)
+		if err == nil {
+			err = os.Chmod(path, 0o777)
+		}
+		if err != nil {
+			return err
+		}
+		go s.serve(plain, nil)
+		go s.serve(unix, nil)
+		go s.serve(secure, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13})
+		s.members["plain"] = append(s.members["plain"], "tcp://"+plain.Addr().String())
+		s.members["secure"] = append(s.members["secure"], "tcp://"+secure.Addr().String())
+		s.members["unix"] = append(s.members["unix"], "unix://"+path)
+	}
+	var client, upstream, both, browsers, socket string
+	if err := trial.Ports(&client, &upstream, &both, &browsers, &socket); err != nil {
 		return err
 	}
-	s.ports = map[string]string{"client": client, "upstream": upstream, "both": both, "web": browsers}
+	if s.user != "" {
+		client = "443"
+		if err := os.Chmod(s.Dir, 0o755); err != nil { // the worker may enter it
+			return err
+		}
+	}
+	s.ports = map[string]string{"client": client, "upstream": upstream, "both": both, "web": browsers, "unix": socket}
 	s.authority = authority.CA
-	ends := fmt.Sprintf("tls: {certificates: [{certificate: %s, key: %s}], kernel: auto}", s.pair.Certificate, s.pair.Key)
-	config := fmt.Sprintf(`keeper: {keep-after: 200ms, watchdog: 60s, start-timeout: 3m, healthy-after: 200ms, max-restart-delay: 100ms, max-lingering: 15}
-engine: {loops: 2}
+	s.loops, s.later = 2, "auto"
+	dir := filepath.Join(s.Dir, "daemon")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	s.daemon = trial.DaemonAt(s.Penstock, dir, "run", "-c", filepath.Join(dir, "penstock.yaml"))
+	if err = s.write(); err == nil {
+		err = s.daemon.Begin()
+	}
+	if err == nil {
+		err = s.daemon.Ready(s.patience)
+	}
+	return err
+}
+
+// socket returns the path of a Unix socket.
+func (s *setup) socket(name string) string { return filepath.Join(s.Dir, name) }
+
+// config returns the daemon's configuration.
+func (s *setup) config() string {
+	ends := fmt.Sprintf("tls: {certificates: [{certificate: %s, key: %s}], kernel: %s}", s.pair.Certificate, s.pair.Key, s.later)
+	group := func(name string) string {
+		return fmt.Sprintf("members: [{name: \"0\", to: %q}, {name: \"1\", to: %q}]", s.members[name][0], s.members[name][1])
+	}
+	sandbox := ""
+	if s.user != "" {
+		sandbox = fmt.Sprintf("sandbox: {user: %s}\n", s.user)
+	}
+	return fmt.Sprintf(`keeper: {keep-after: 200ms, watchdog: 60s, start-timeout: 3m, healthy-after: 200ms, max-restart-delay: 100ms, max-lingering: 15}
+engine: {loops: %d}
+drain: 10m
+defaults: {timeouts: {idle: %dm}}
+%sadmin: {listen: "unix://%s"}
 listeners:
   client: {listen: "tcp://127.0.0.1:%s", %s, to: plain}
   upstream: {listen: "tcp://127.0.0.1:%s", to: secure}
   both: {listen: "tcp://127.0.0.1:%s", %s, to: secure}
   web: {listen: "tcp://127.0.0.1:%s", %s, to: web}
+  unix: {listen: "tcp://127.0.0.1:%s", %s, to: unix}
+  over-unix: {listen: "unix://%s", %s, to: plain}
 groups:
-  web: {members: ["tcp://%v"]}
-  plain: {members: ["tcp://%v"]}
-  secure: {members: ["tcp://%v"], tls: {ca: %s, server-name: %s, kernel: auto}}
-`, client, ends, upstream, both, ends, browsers, ends, web.Addr(), plain.Addr(), secure.Addr(), authority.CA, certs.Name)
-	dir := filepath.Join(s.Dir, "daemon")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return err
-	}
-	if s.daemon, err = trial.NewDaemon(s.Penstock, dir, config+fmt.Sprintf("admin: {listen: \"unix://%s/admin\"}\n", dir)); err != nil {
-		return err
-	}
-	if err = s.daemon.Begin(); err == nil {
-		err = s.daemon.Ready(s.patience)
-	}
-	return err
+  web: {members: ["tcp://%s"]}
+  plain: {%s}
+  unix: {%s}
+  secure: {%s, tls: {ca: %s, server-name: %s, kernel: %s}}
+`, s.loops, 60+s.idle, sandbox, filepath.Join(s.daemon.Dir, "admin"), s.ports["client"], ends, s.ports["upstream"], s.ports["both"], ends, s.ports["web"], ends,
+		s.ports["unix"], ends, s.socket("over-unix"), ends, s.web, group("plain"), group("unix"), group("secure"), s.authority, certs.Name, s.later)
 }
 
 // inKernel waits until the kernel has the TLS of n flows: one that it has not ends with its worker, as it should.

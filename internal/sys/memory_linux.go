@@ -165,3 +165,19 @@ func little16(v uint16) uint16 {
 	}
 	return v
 }
+
+// Wipe overwrites the numbers that an addressable value has in itself, also those of fields that are not exported. What it points to stays.
+func Wipe(v reflect.Value) {
+	switch k := v.Kind(); {
+	case k == reflect.Struct:
+		for i := range v.NumField() {
+			Wipe(v.Field(i))
+		}
+	case k == reflect.Array:
+		for i := range v.Len() {
+			Wipe(v.Index(i))
+		}
+	case k >= reflect.Bool && k <= reflect.Complex128:
+		clear(unsafe.Slice((*byte)(unsafe.Pointer(v.UnsafeAddr())), v.Type().Size()))
+	}
+}

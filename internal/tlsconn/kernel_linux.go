@@ -91,6 +91,7 @@ func (c *Conn) Give(k sys.Kernel, fd int) bool {
 		Version: state.Version, HandshakeComplete: true, DidResume: state.DidResume, CipherSuite: state.CipherSuite,
 		NegotiatedProtocol: state.NegotiatedProtocol, ServerName: state.ServerName,
 	}}
+	wipe(c.tls)
 	c.tls, c.most = nil, 0
 	return true
 }

@@ -8,7 +8,10 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"hash"
+	"io"
+	"reflect"
 	"slices"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -113,6 +116,8 @@ type writers struct {
 
 func (w writers) Write(p []byte) (int, error) {
 	w.g.Write(p)
+	// crypto/tls makes a line with fmt, which keeps the buffer that it used, with the line in it, for whoever formats something next: that is done here.
+	defer fmt.Fprintf(io.Discard, "%s", make([]byte, len(p)))
 	if w.next.Next == nil {
 		clear(p) // crypto/tls does not use it any more, and would leave the secret in it
 		return len(p), nil
@@ -166,6 +171,33 @@ func (g *giving) wipe() {
 	clear(g.secret[0])
 	clear(g.secret[1])
 	g.secret = [2][]byte{}
+}
+
+// wipe overwrites what crypto/tls has of the keys of a connection, which must not be used any more. There is no call for that: what is not found under
+// these names, because a release of Go has others, stays until the garbage collector has it; TestGivenIsWiped tells.
+func wipe(c *tls.Conn) {
+	field := func(v reflect.Value, name string) reflect.Value {
+		for v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer {
+			v = v.Elem()
+		}
+		if v.Kind() != reflect.Struct {
+			return reflect.Value{}
+		}
+		return v.FieldByName(name)
+	}
+	for _, half := range []string{"in", "out"} {
+		h := field(reflect.ValueOf(c), half)
+		if secret := field(h, "trafficSecret"); secret.IsValid() {
+			clear(secret.Bytes())
+		}
+		cipher := field(h, "cipher") // *xorNonceAEAD
+		for _, v := range []reflect.Value{field(cipher, "nonceMask"), field(cipher, "aead")} {
+			for v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer {
+				v = v.Elem()
+			}
+			sys.Wipe(v)
+		}
+	}
 }
 
 // keys returns the keys of one direction. RFC 8446, 7.3.

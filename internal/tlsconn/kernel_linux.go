@@ -1,6 +1,7 @@
 package tlsconn
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/tls"
 	"errors"
@@ -72,6 +73,11 @@ func (c *Conn) Keep() {
 func (c *Conn) Give(k sys.Kernel, fd int) bool {
 	g, state := c.give, c.tls.ConnectionState()
 	defer c.Keep()
+	for i, half := range halves {
+		if now := trafficSecret(c.tls, half); now != nil && !bytes.Equal(now, g.secret[i]) {
+			return false // a KeyUpdate came behind a ticket, in one record
+		}
+	}
 	out, ok := keys(state.CipherSuite, g.secret[0], g.sent)
 	in, ok2 := keys(state.CipherSuite, g.secret[1], g.read)
 	defer out.Wipe()

@@ -173,30 +173,40 @@ func (g *giving) wipe() {
 	g.secret = [2][]byte{}
 }
 
-// wipe overwrites what crypto/tls has of the keys of a connection, which must not be used any more. There is no call for that: what is not found under
-// these names, because a release of Go has others, stays until the garbage collector has it; TestGivenIsWiped tells.
-func wipe(c *tls.Conn) {
-	field := func(v reflect.Value, name string) reflect.Value {
-		for v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer {
-			v = v.Elem()
-		}
-		if v.Kind() != reflect.Struct {
-			return reflect.Value{}
-		}
+// field returns a field of a struct, or of what a pointer or an interface leads to; the zero Value if there is none of that name.
+func field(v reflect.Value, name string) reflect.Value {
+	if v = led(v); v.Kind() == reflect.Struct {
 		return v.FieldByName(name)
 	}
-	for _, half := range []string{"in", "out"} {
-		h := field(reflect.ValueOf(c), half)
-		if secret := field(h, "trafficSecret"); secret.IsValid() {
-			clear(secret.Bytes())
-		}
-		cipher := field(h, "cipher") // *xorNonceAEAD
-		for _, v := range []reflect.Value{field(cipher, "nonceMask"), field(cipher, "aead")} {
-			for v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer {
-				v = v.Elem()
-			}
-			sys.Wipe(v)
-		}
+	return reflect.Value{}
+}
+
+func led(v reflect.Value) reflect.Value {
+	for v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	return v
+}
+
+// halves are the fields of tls.Conn that have the keys of what is sent and of what is received.
+var halves = [2]string{"out", "in"}
+
+// trafficSecret returns the secret that crypto/tls uses now, for one of the halves. It has no call for that: nil says that this release of Go has no
+// field of that name, which TestGivenIsWiped tells.
+func trafficSecret(c *tls.Conn, half string) []byte {
+	if secret := field(field(reflect.ValueOf(c), half), "trafficSecret"); secret.Kind() == reflect.Slice {
+		return secret.Bytes()
+	}
+	return nil
+}
+
+// wipe overwrites what crypto/tls has of the keys of a connection, which must not be used any more.
+func wipe(c *tls.Conn) {
+	for _, half := range halves {
+		clear(trafficSecret(c, half))
+		cipher := field(field(reflect.ValueOf(c), half), "cipher") // *xorNonceAEAD
+		sys.Wipe(field(cipher, "nonceMask"))
+		sys.Wipe(led(field(cipher, "aead")))
 	}
 }
 

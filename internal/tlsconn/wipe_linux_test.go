@@ -3,23 +3,31 @@ package tlsconn
 import (
 	"crypto/tls"
 	"reflect"
+	"slices"
 	"testing"
 
+	"github.com/penstock/penstock/internal/simkernel"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/pool"
 )
 
-// What crypto/tls has of the keys of a connection is overwritten when the kernel gets it, with this release of Go.
-func TestGivenIsWiped(t *testing.T) {
+// newGivable returns two ends of a connection that may be given to the kernel.
+func newGivable(t *testing.T, tickets bool) *pairOfConns {
 	w := &wires{}
 	for i := range w.inbox {
 		w.inbox[i].room = 1 << 20
 	}
-	server := &tls.Config{Certificates: []tls.Certificate{certificate()}, KeyLogWriter: Marked{}}
+	server := &tls.Config{Certificates: []tls.Certificate{certificate()}, KeyLogWriter: Marked{}, SessionTicketsDisabled: !tickets}
 	client := &tls.Config{InsecureSkipVerify: true, ServerName: "relay.example", KeyLogWriter: Marked{}, ClientSessionCache: tls.NewLRUClientSessionCache(1)}
 	p := &pairOfConns{t: t, w: w, env: &Env{Kernel: w, Buffers: new(pool.Buffers)}}
 	p.end = [2]*end{{Conn: Server(server), fd: 0}, {Conn: Client(client), fd: 1}}
 	p.handshake(false)
+	return p
+}
+
+// What crypto/tls has of the keys of a connection is overwritten when the kernel gets it, with this release of Go.
+func TestGivenIsWiped(t *testing.T) {
+	p := newGivable(t, true)
 	if _, e := p.end[1].Recv(p.env, 1, true, false, make([]byte, 1)); e != sys.EAGAIN { // the ticket
 		t.Fatal(e)
 	}
@@ -28,12 +36,37 @@ func TestGivenIsWiped(t *testing.T) {
 		if n := numbers(before); n < 2*(32+12+16) {
 			t.Fatalf("end %d has only %d bytes of keys before, which are not all", i, n)
 		}
-		if _, now := e.Givable(); !now || !e.Give(w, e.fd) {
+		if _, now := e.Givable(); !now || !e.Give(p.w, e.fd) {
 			t.Fatalf("end %d was not given to the kernel", i)
 		}
 		if n := numbers(before); n > 0 {
 			t.Errorf("end %d has %d bytes of keys left", i, n)
 		}
+	}
+}
+
+// A connection whose peer has changed its keys behind a ticket, in one record, is not given to the kernel, and goes on.
+func TestKeyUpdateBehindTicket(t *testing.T) {
+	p := newGivable(t, false)
+	server, client := p.end[0], p.end[1]
+	suite := server.tls.ConnectionState().CipherSuite
+	out, ok := keys(suite, server.give.secret[0], server.give.sent)
+	in, ok2 := keys(suite, server.give.secret[1], server.give.read)
+	if !ok || !ok2 {
+		t.Fatal("no keys")
+	}
+	ticket := []byte{4, 0, 0, 14, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 9, 0, 0} // RFC 8446, 4.6.1: a lifetime, an age, no nonce, one byte, no extensions
+	keyUpdate := []byte{24, 0, 0, 1, 0}
+	sealed, _ := simkernel.NewRecords(&out, &in).Seal(sys.RecordHandshake, slices.Concat(ticket, keyUpdate))
+	p.w.put(0, sealed)
+	if _, e := client.Recv(p.env, 1, true, false, make([]byte, 1)); e != sys.EAGAIN || client.Err != nil {
+		t.Fatal(e, client.Err)
+	}
+	if client.Give(p.w, 1) || client.Failed() {
+		t.Errorf("it was given to the kernel, or has failed: %v", client.Err)
+	}
+	if ever, _ := client.Givable(); ever {
+		t.Error("it may be given later")
 	}
 }
 

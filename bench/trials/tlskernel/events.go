@@ -59,6 +59,7 @@ var kindsOfEvents = []event{
 	{"reloads", 5, "a reload changes what the worker can: a timeout, and whether the kernel gets the TLS of later connections", (*setup).reload},
 	{"layouts", 5, "another worker takes over, which has another number of event loops: by a reload, or by an upgrade", (*setup).layout},
 	{"drains", 5, "a member of each group gets no new connection any more, and the other one does", (*setup).drain},
+	{"attacks", 24, "somebody between the relay and a peer cuts, holds back, repeats and swaps records while the worker is killed", (*setup).attack},
 	{"searches", 5, "the memory of all processes is searched for keys of connections that are the kernel's, after a search in the beginning", (*setup).search},
 }
 
@@ -151,7 +152,10 @@ func (s *setup) after(before int) error {
 	})
 }
 
-func (s *setup) kill() error {
+func (s *setup) kill() error { return s.killed(func() {}) }
+
+// killed kills the worker, calls meanwhile, and waits for another one.
+func (s *setup) killed(meanwhile func()) error {
 	pid, err := s.worker()
 	if err != nil {
 		return err
@@ -160,6 +164,7 @@ func (s *setup) kill() error {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		return err
 	}
+	meanwhile()
 	return s.after(pid)
 }
 

@@ -61,6 +61,10 @@ type setup struct {
 	beginning sync.RWMutex // read by a client until its connection has had its first exchange, so that no event comes in between
 	begun     time.Time
 
+	cert             tls.Certificate
+	attackedUpstream *net.TCPListener // of the flows that are attacked
+	attacked         int              // how many there were
+
 	// What events change.
 	loops, idle int
 	later       string // whether the kernel gets the TLS of later connections: auto or off
@@ -183,7 +187,7 @@ func (s *setup) start() error {
 	}
 	s.roots = x509.NewCertPool()
 	s.roots.AddCert(authority.Cert)
-	cert, err := tls.LoadX509KeyPair(s.pair.Certificate, s.pair.Key)
+	s.cert, err = tls.LoadX509KeyPair(s.pair.Certificate, s.pair.Key)
 	if err != nil {
 		return err
 	}
@@ -196,6 +200,11 @@ func (s *setup) start() error {
 		s.upstream(ws, new(keyLog))
 	}})
 	s.web = web.Addr().String()
+	attacked, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	s.attackedUpstream = attacked.(*net.TCPListener)
 	s.members = map[string][]string{}
 	for i := range 2 {
 		plain, err := net.Listen("tcp", "127.0.0.1:0")
@@ -216,13 +225,13 @@ func (s *setup) start() error {
 		}
 		go s.serve(plain, nil)
 		go s.serve(unix, nil)
-		go s.serve(secure, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13})
+		go s.serve(secure, &tls.Config{Certificates: []tls.Certificate{s.cert}, MinVersion: tls.VersionTLS13})
 		s.members["plain"] = append(s.members["plain"], "tcp://"+plain.Addr().String())
 		s.members["secure"] = append(s.members["secure"], "tcp://"+secure.Addr().String())
 		s.members["unix"] = append(s.members["unix"], "unix://"+path)
 	}
-	var client, upstream, both, browsers, socket string
-	if err := trial.Ports(&client, &upstream, &both, &browsers, &socket); err != nil {
+	var client, upstream, both, browsers, socket, attackedClient, attackedUpstream string
+	if err := trial.Ports(&client, &upstream, &both, &browsers, &socket, &attackedClient, &attackedUpstream); err != nil {
 		return err
 	}
 	if s.user != "" {
@@ -231,7 +240,8 @@ func (s *setup) start() error {
 			return err
 		}
 	}
-	s.ports = map[string]string{"client": client, "upstream": upstream, "both": both, "web": browsers, "unix": socket}
+	s.ports = map[string]string{"client": client, "upstream": upstream, "both": both, "web": browsers, "unix": socket,
+		"attacked-client": attackedClient, "attacked-upstream": attackedUpstream}
 	s.authority = authority.CA
 	s.loops, s.later = 2, "auto"
 	dir := filepath.Join(s.Dir, "daemon")
@@ -253,7 +263,9 @@ func (s *setup) socket(name string) string { return filepath.Join(s.Dir, name) }
 
 // config returns the daemon's configuration.
 func (s *setup) config() string {
-	ends := fmt.Sprintf("tls: {certificates: [{certificate: %s, key: %s}], kernel: %s}", s.pair.Certificate, s.pair.Key, s.later)
+	own := fmt.Sprintf("tls: {certificates: [{certificate: %s, key: %s}], kernel: ", s.pair.Certificate, s.pair.Key)
+	ends := own + s.later + "}"
+	attacked := s.attackedUpstream.Addr()
 	group := func(name string) string {
 		return fmt.Sprintf("members: [{name: \"0\", to: %q}, {name: \"1\", to: %q}]", s.members[name][0], s.members[name][1])
 	}
@@ -273,13 +285,17 @@ listeners:
   web: {listen: "tcp://127.0.0.1:%s", %s, to: web}
   unix: {listen: "tcp://127.0.0.1:%s", %s, to: unix}
   over-unix: {listen: "unix://%s", %s, to: plain}
+  attacked-client: {listen: "tcp://127.0.0.1:%s", %sauto}, to: "tcp://%v"}
+  attacked-upstream: {listen: "tcp://127.0.0.1:%s", to: attacked}
 groups:
   web: {members: ["tcp://%s"]}
   plain: {%s}
   unix: {%s}
   secure: {%s, tls: {ca: %s, server-name: %s, kernel: %s}}
+  attacked: {members: ["tcp://%v"], tls: {ca: %s, server-name: %s, kernel: auto}}
 `, s.loops, 60+s.idle, sandbox, filepath.Join(s.daemon.Dir, "admin"), s.ports["client"], ends, s.ports["upstream"], s.ports["both"], ends, s.ports["web"], ends,
-		s.ports["unix"], ends, s.socket("over-unix"), ends, s.web, group("plain"), group("unix"), group("secure"), s.authority, certs.Name, s.later)
+		s.ports["unix"], ends, s.socket("over-unix"), ends, s.ports["attacked-client"], own, attacked, s.ports["attacked-upstream"], s.web, group("plain"), group("unix"), group("secure"), s.authority, certs.Name, s.later,
+		attacked, s.authority, certs.Name)
 }
 
 // inKernel waits until the kernel has the TLS of n flows: one that it has not ends with its worker, as it should.

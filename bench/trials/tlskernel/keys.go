@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/penstock/penstock/bench/internal/proc"
 )
 
 // keyLog is what the other end of a connection of the relay knows of its keys.
@@ -186,6 +188,9 @@ func (s *setup) search() error {
 				s.fault("process %d (the keeper is %d, the worker %d) has the %s of a connection in %s", pid, s.daemon.First(), worker, n.what, place)
 			}
 		})
+		if err != nil && !proc.Alive(pid) {
+			continue // it lingered, and its last flow has ended
+		}
 		if err != nil {
 			return fmt.Errorf("process %d: %w", pid, err)
 		}

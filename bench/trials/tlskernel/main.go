@@ -7,6 +7,9 @@
 //
 //	go run ./bench/trials/tlskernel -kills 20 -upgrades 20
 //
+// Somebody between the relay and its peers also attacks records around a kill, see records.go, and the memory of all processes is searched for keys of
+// connections that are the kernel's, see keys.go.
+//
 // It needs a kernel with TLS (modprobe tls); without it, it says so and fails. TLS ends at the relay, begins there, or both. The clients are those of
 // Go and of other programs, see kinds. The next event comes as soon as each of them has exchanged something since the one before.
 package main

@@ -166,9 +166,11 @@ func little16(v uint16) uint16 {
 	return v
 }
 
-// Wipe overwrites the numbers that an addressable value has in itself, also those of fields that are not exported. What it points to stays.
+// Wipe overwrites the numbers that a value has in itself, also those of fields that are not exported. What it points to stays, and so does a value that
+// is not addressable, as what an interface holds.
 func Wipe(v reflect.Value) {
 	switch k := v.Kind(); {
+	case !v.CanAddr():
 	case k == reflect.Struct:
 		for i := range v.NumField() {
 			Wipe(v.Field(i))

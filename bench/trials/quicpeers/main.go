@@ -70,7 +70,7 @@ type trialCase struct {
 var cases = []trialCase{
 	{"names", "two names, nothing else", false, false, nil, 1},
 	{"rebind", "the client's router gives it another port", false, false, func(_ *setup, n *nat) error { return n.rebind() }, 2},
-	{"migrate", "the client moves, with another connection ID; the servers have their IDs in theirs", true, false, nil, 2},
+	{"migrate", "the client moves to another address, with another connection ID; the servers have their IDs in theirs", true, false, nil, 2},
 	{"kill", "the worker is killed", false, true, func(s *setup, _ *nat) error { return s.relay.kill() }, 1},
 	{"upgrade", "the daemon is upgraded", false, true, func(s *setup, _ *nat) error { return s.relay.upgrade() }, 1},
 	{"rebind+kill", "another port, and then a kill", false, true, func(s *setup, n *nat) error {
@@ -89,7 +89,7 @@ type setup struct {
 	through       string // which relay that is
 	caddy         string
 	rest          string            // the address of what returns every datagram
-	ports         map[string]string // of the listeners, by name
+	ports         map[string]string // of the listeners: see port
 	direct        bool
 	servers       map[string]string // with direct: the port of one of a name's servers, with IDs if it can have them
 }
@@ -109,7 +109,7 @@ func main() {
 	named := flag.String("cases", "*", "cases to try")
 	flag.StringVar(&s.python, "python", "python3", "a Python that has aioquic and curl_cffi")
 	flag.StringVar(&s.quinn, "quinn", "bin/quicpeer", "the program in bench/trials/quicpeers/quinn")
-	flag.StringVar(&s.through, "relay", "penstock", "penstock, or caddy-l4")
+	flag.StringVar(&s.through, "relay", "penstock", "penstock, caddy-l4, or nginx")
 	flag.StringVar(&s.caddy, "caddy", "bin/caddy-l4/caddy-l4", "a Caddy with the module caddy-l4")
 	flag.DurationVar(&patience, "patience", patience, "bounds a download")
 	flag.BoolVar(&s.direct, "direct", false, "no relay between: what clients and servers do by themselves; kills and upgrades are left out")
@@ -143,7 +143,7 @@ func (s *setup) all(clients, servers, named string) error {
 		}
 	}
 	if starters[s.through] == nil {
-		return fmt.Errorf("-relay %s: penstock or caddy-l4", s.through)
+		return fmt.Errorf("-relay %s: penstock, caddy-l4, or nginx", s.through)
 	}
 	if s.caddy = program(s.caddy); s.through == "caddy-l4" && found(s.caddy) != "" {
 		return fmt.Errorf("%s; make quic-rivals builds it", found(s.caddy))
@@ -174,7 +174,9 @@ func (s *setup) all(clients, servers, named string) error {
 				continue
 			}
 			result := "ok"
-			if err := p.try(s); err != nil {
+			if s.cannot(p.name) {
+				result = "cannot"
+			} else if err := p.try(s); err != nil {
 				failed = append(failed, fmt.Errorf("%s: %w\n%s", p.name, err, s.logTail()))
 				result = "FAILED"
 				fmt.Fprintf(s.Out, "# %v\n", strings.ReplaceAll(failed[len(failed)-1].Error(), "\n", "\n# "))
@@ -190,7 +192,9 @@ func (s *setup) all(clients, servers, named string) error {
 					continue
 				}
 				hello, result := 0, "ok"
-				if c.migrate && (server.ids == "" || client.stays) {
+				if s.cannot(c.name) {
+					result = "cannot"
+				} else if c.migrate && (server.ids == "" || client.stays) {
 					result = "-" // the ID that a client takes is one that nobody has seen
 				} else if hello, err = s.try(client, c); err != nil && !c.daemon && !s.direct && s.fails(client, c) {
 					result = "neither" // with the relay, nor without
@@ -200,7 +204,7 @@ func (s *setup) all(clients, servers, named string) error {
 					fmt.Fprintf(s.Out, "# %v\n", strings.ReplaceAll(failed[len(failed)-1].Error(), "\n", "\n# "))
 				}
 				fmt.Fprintf(s.Out, "QUIC/%sclient=%s/server=%s/%s\t%s\t%d datagrams-of-hello\n", s.rival(), client.name, server.name, c.name, result, hello)
-				if result != "ok" && c.act == nil && !c.migrate {
+				if result != "ok" && result != "cannot" && c.act == nil && !c.migrate {
 					break // they do not get along
 				}
 			}
@@ -272,6 +276,26 @@ func (s *setup) rival() string {
 	return s.through + "/"
 }
 
+// port returns the port of a listener, which another relay than the daemon may have for each name.
+func (s *setup) port(listener, name string) string {
+	if port, ok := s.ports[listener+" "+name]; ok {
+		return port
+	}
+	return s.ports[listener]
+}
+
+// cannot reports whether the relay has no setting for a case, and says why.
+func (s *setup) cannot(name string) bool {
+	if s.direct {
+		return false
+	}
+	why := s.relay.cannot(name)
+	if why != "" {
+		fmt.Fprintf(s.Out, "# %s: %s\n", name, why)
+	}
+	return why != ""
+}
+
 // logTail returns the last lines of the relay's log.
 func (s *setup) logTail() string {
 	if s.direct {
@@ -299,9 +323,9 @@ func (s *setup) fails(i implementation, c trialCase) bool {
 }
 
 func (s *setup) download(i implementation, c trialCase, name string) (hello int, err error) {
-	to := s.ports["learned"]
+	to := s.port("learned", name)
 	if c.migrate {
-		to = s.ports["routable"]
+		to = s.port("routable", name)
 	}
 	if s.direct {
 		to = s.servers[name]
@@ -311,6 +335,7 @@ func (s *setup) download(i implementation, c trialCase, name string) (hello int,
 		return 0, err
 	}
 	defer n.close()
+	n.roams = c.migrate
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	dir, err := os.MkdirTemp(s.Dir, "download-")

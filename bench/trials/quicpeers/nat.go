@@ -21,6 +21,7 @@ import (
 type nat struct {
 	inside *net.UDPConn
 	relay  *net.UDPAddr
+	roams  bool // each further socket of the client has another address, as on another network
 	all    sync.WaitGroup
 
 	mu      sync.Mutex
@@ -87,7 +88,11 @@ func (n *nat) send() {
 
 // open makes a socket to the relay for one of a client's.
 func (n *nat) open(client netip.AddrPort) (*net.UDPConn, error) {
-	c, err := net.DialUDP("udp4", nil, n.relay)
+	at := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}
+	if n.roams {
+		at.IP[len(at.IP)-1] += byte(len(n.outside))
+	}
+	c, err := net.DialUDP("udp4", at, n.relay)
 	if err != nil {
 		return nil, err
 	}

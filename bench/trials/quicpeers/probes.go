@@ -61,9 +61,9 @@ func (s *setup) clientTLS(name string) (*tls.Config, error) {
 	return &tls.Config{RootCAs: roots, ServerName: name, NextProtos: []string{http3.NextProtoH3}}, nil
 }
 
-// local returns a socket of this host, and the address of a listener.
-func (s *setup) local(listener string) (*net.UDPConn, *net.UDPAddr, error) {
-	to, err := net.ResolveUDPAddr("udp4", "127.0.0.1:"+s.ports[listener])
+// local returns a socket of this host, and the address of a listener for a name.
+func (s *setup) local(listener, name string) (*net.UDPConn, *net.UDPAddr, error) {
+	to, err := net.ResolveUDPAddr("udp4", "127.0.0.1:"+s.port(listener, name))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -104,7 +104,7 @@ func (s *setup) severalRebound() error { return s.connections(true) }
 func (s *setup) connections(rebind bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	c, to, err := s.local("learned")
+	c, to, err := s.local("learned", names[0])
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (s *setup) retry() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for _, name := range names {
-		c, to, err := s.local("retry")
+		c, to, err := s.local("retry", name)
 		if err != nil {
 			return err
 		}
@@ -188,7 +188,7 @@ func (s *setup) early() error {
 		}
 		settings.ClientSessionCache = tls.NewLRUClientSessionCache(8)
 		for range 4 { // the first one has nothing yet
-			c, to, err := s.local("learned")
+			c, to, err := s.local("learned", name)
 			if err != nil {
 				return err
 			}
@@ -243,7 +243,7 @@ func (s *setup) other() error {
 
 // ask sends a datagram from a new port, again if it is not answered for a second, and returns the answer.
 func (s *setup) ask(listener string, b []byte) ([]byte, error) {
-	c, to, err := s.local(listener)
+	c, to, err := s.local(listener, names[0])
 	if err != nil {
 		return nil, err
 	}

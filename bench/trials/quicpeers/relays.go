@@ -26,6 +26,8 @@ type relay interface {
 	upgrade() error
 	// tail returns the last lines of its log.
 	tail() string
+	// cannot returns why it has no setting for a case; "": it has.
+	cannot(name string) string
 }
 
 // A listener is a UDP port of a relay.
@@ -47,7 +49,7 @@ type member struct {
 }
 
 // starters start relays in a new folder, by their names.
-var starters = map[string]func(s *setup, dir string, all []listener) (relay, error){"penstock": startPenstock, "caddy-l4": startCaddy}
+var starters = map[string]func(s *setup, dir string, all []listener) (relay, error){"penstock": startPenstock, "caddy-l4": startCaddy, "nginx": startNginx}
 
 // penstock is the daemon, with a keeper.
 type penstock struct {
@@ -88,6 +90,8 @@ func startPenstock(s *setup, dir string, all []listener) (relay, error) {
 }
 
 func (p *penstock) tail() string { return p.LogTail(5) }
+
+func (p *penstock) cannot(string) string { return "" }
 
 func (p *penstock) kill() error {
 	was := p.worker()
@@ -204,6 +208,8 @@ func (c *caddy) listen() error {
 }
 
 func (c *caddy) tail() string { return trial.Tail(c.Printed(), 5) }
+
+func (c *caddy) cannot(string) string { return "" }
 
 func (c *caddy) kept() error { return nil }
 

@@ -291,16 +291,24 @@ groups:
 // packets of QUIC, go where they would go otherwise.
 func TestQUICClaimed(t *testing.T) {
 	t.Parallel()
-	d := runFile(t, `listeners:
+	k := runKept(t, `listeners:
   quic: {listen: "udp://127.0.0.1:0", to: servers}
 groups:
   servers: {balance: round-robin, members: ["udp://{0}", "udp://{1}"], quic: {}}
 `, quicServer(t, "one"), quicServer(t, "two"))
-	q := &quicClients{t: t, to: d.addr()}
+	q := &quicClients{t: t, to: k.at("quic")}
 	const invite = "INVITE sip:somebody@example.com SIP/2.0\r\n"
-	for _, initial := range []string{quicInitial("made-up1", "server01"), quicInitial("NVITE si", "NVITE si")} {
+	for _, begins := range [][]string{
+		{quicInitial("made-up1", "server01")}, {quicInitial("NVITE si", "NVITE si")},
+		{quicLong(0x80, "made-up1", "NVITE si"), quicInitial("NVITE si", "NVITE si")}, // the first one is not to the server's liking
+	} {
 		c := q.open()
-		at := q.at(c, initial)
+		at := ""
+		for _, initial := range begins {
+			at = q.at(c, initial)
+		}
+		k.allKept()
+		k.crash() // it is remembered whose ID may be whose
 		for _, packet := range []string{quicHandshake("NVITE si"), quicHandshake("server01"), quicShort("server01"), quicShort("NVITE si"), invite} {
 			if got := q.at(c, packet); got != at {
 				t.Fatalf("%q went to %s, was %s", packet, got, at)
@@ -314,13 +322,13 @@ groups:
 	if len(seen) != 2 {
 		t.Errorf("%q went to %v", invite, seen)
 	}
-	status, err := d.admin.Status(d.ctx())
+	status, err := k.admin.Status(k.ctx())
 	if err != nil || status.QUIC.Learned != 0 {
 		t.Fatalf("%+v, %v", status.QUIC, err)
 	}
 	for i, port := range []net.Conn{q.open(), q.open()} { // as after the client has taken another ID, and its router has given it another port
 		q.at(port, quicShort("NVITE si"))
-		if status, err := d.admin.Status(d.ctx()); err != nil || status.QUIC.Learned != int64(i+1) {
+		if status, err := k.admin.Status(k.ctx()); err != nil || status.QUIC.Learned != int64(i+1) {
 			t.Fatalf("%+v, %v", status.QUIC, err)
 		}
 	}

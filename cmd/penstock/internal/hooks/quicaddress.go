@@ -15,6 +15,7 @@ type quicPeer struct {
 	used     [3]quicid.ID // in short headers, the newest one first
 	once     quicid.ID    // in the last short header whose ID was none of these; it is one of them when it comes again
 	verified bool         // the client has written to an ID that only somebody knows who has had the server's answer
+	chosen   bool         // the client has made up a second ID before the server had named itself: the server's may be that one
 	shares   bool         // it is several connections, as after the client's router has given it another port
 	began    time.Time
 	changed  time.Time // used[0]
@@ -256,16 +257,19 @@ func (c *quicConn) before(o *quicConn, n, m int, kind quichello.Kind) bool {
 	return n > m
 }
 
-// take notes that a datagram of the connection has come, which is addressed to an ID. It reports whether the connection is verified by that.
-func (c *quicConn) take(head *quichello.Header, id quicid.ID, now time.Time) (verified bool) {
+// take notes that a datagram of the connection has come, which is addressed to an ID. It reports whether that changes what outlives the process.
+func (c *quicConn) take(head *quichello.Header, id quicid.ID, now time.Time) (changed bool) {
 	c.known, c.last = now, now
-	if !c.verified && id.Len() >= quicid.MinLen && id == c.shown && id != c.first {
-		c.verified, verified = true, true
+	switch {
+	case !c.chosen && head.Kind == quichello.Initial && c.first.Len() > 0 && c.shown.Len() == 0 && id != c.first && id != c.retry:
+		c.chosen, changed = true, true
+	case !c.chosen && !c.verified && id.Len() >= quicid.MinLen && id == c.shown && id != c.first:
+		c.verified, changed = true, true
 	}
 	if head.Kind == quichello.Short || id != c.first && id.Len() >= quicid.MinLen && id.Len() == c.shown.Len() { // quic-go uses others in its handshake
 		c.use(id, now)
 	}
-	return verified
+	return changed
 }
 
 // use notes the ID of a short header. A client that goes back to an earlier one has several connections here.

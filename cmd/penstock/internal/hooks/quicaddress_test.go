@@ -367,6 +367,32 @@ func TestQUICForgedSameID(t *testing.T) {
 	}
 }
 
+// Whoever forges first packets with two IDs, of which the server takes over the second one, is not taken for a client that has had its answer.
+func TestQUICForgedSecondID(t *testing.T) {
+	id := func(text string) quicid.ID { id, _ := quicid.NewID([]byte(text)); return id }
+	for _, retried := range []bool{false, true} { // by a Retry, whose ID only somebody knows who has had it
+		c := &quicConn{first: id("made-up1")}
+		c.client = id("me")
+		if retried {
+			c.retry = id("made-up2")
+		}
+		take := func(h quichello.Header) {
+			t.Helper()
+			n, to := c.matches(&h)
+			if n == 0 {
+				t.Fatalf("%q is of another connection", h.DestID)
+			}
+			c.take(&h, to, quicEpoch)
+		}
+		take(quichello.Header{Kind: quichello.Initial, DestID: []byte("made-up2"), SrcID: []byte("me")})
+		c.shown = id("made-up2")
+		take(quichello.Header{Kind: quichello.Short, DestID: []byte("made-up2...")})
+		if c.verified != retried {
+			t.Errorf("after a Retry: %t; verified: %t", retried, c.verified)
+		}
+	}
+}
+
 // After the client's router has given it another port, two connections to one server share a flow. When one of them takes another ID, none is
 // pulled back and forth.
 func TestQUICSharedFlow(t *testing.T) {

@@ -20,7 +20,8 @@ import (
 // Later IDs of a connection come encrypted, and only the client shows them, some clients as soon as they have them, before they use the
 // first one: they are claimed. So is the first one if the server has just taken the one that the client has made up. Such an ID is
 // believed from the address of its client alone, at other ports, as a router gives them: nobody else's datagrams lead anywhere because
-// of it.
+// of it. Nor is the server's ID believed elsewhere if its client has made up several: a server does not answer a packet that it does not
+// like, and may take over the ID of the next one.
 
 // quicConn is what is known of a client's connection. It belongs to the flow's loop, but for what is atomic, and came.
 type quicConn struct {
@@ -160,7 +161,7 @@ func (h *Hooks) learn(f *relay.Flow, p *State, b []byte) bool {
 	short := head.Kind == quichello.Short
 	switch {
 	case known.Begins(id) && (short || len(id) == known.Len()):
-		id, claimed = id[:known.Len()], known == conn.first || conn.first.Len() == 0
+		id, claimed = id[:known.Len()], known == conn.first || conn.first.Len() == 0 || conn.chosen
 	case short && len(id) < known.Len() || !short && string(id) == string(conn.first.Bytes()):
 		return true
 	case short:
@@ -223,7 +224,7 @@ func (h *Hooks) forgetIDs(p *State) {
 // encodedQUICConn is what is encoded of a connection: what the IDs that it has yet to learn are judged by only until it has one.
 type encodedQUICConn struct {
 	ids          []quicid.ID // that were learned
-	claimed      uint64      // bits: which of these were claimed, encodedMoved and encodedVerified
+	claimed      uint64      // bits: which of these were claimed, and those below
 	version      uint32
 	first, shown quicid.ID
 	came         quicCame  // cameByServer or cameUnknown, of a flow that learns none
@@ -234,6 +235,7 @@ type encodedQUICConn struct {
 const (
 	encodedMoved    = 1 << (maxFlowIDs + iota) // the flow began with an ID that was known: cameLearned
 	encodedVerified                            // quicPeer.verified
+	encodedChosen                              // quicPeer.chosen
 )
 
 func (c *quicConn) encode(e *hold.Encoder) {
@@ -248,6 +250,9 @@ func (c *quicConn) encode(e *hold.Encoder) {
 	}
 	if c.verified {
 		claimed |= encodedVerified
+	}
+	if c.chosen {
+		claimed |= encodedChosen
 	}
 	e.Uint(claimed)
 	e.Uint(uint64(c.version.Load()))
@@ -306,7 +311,7 @@ func (h *Hooks) relearn(f *relay.Flow, p *State, e *encodedQUICConn) {
 	}
 	conn := newQUICConn(f, e.version)
 	conn.first, conn.shown, conn.by, conn.came = e.first, e.shown, m, e.came
-	conn.verified = e.claimed&encodedVerified != 0
+	conn.verified, conn.chosen = e.claimed&encodedVerified != 0, e.claimed&encodedChosen != 0
 	conn.ledBy(e.led.Bytes())
 	known := *p.clientTLS()
 	known.conn = conn

@@ -185,12 +185,16 @@ var table = []rule{
 	{pkg: "cmd/penstock", code: edges{
 		"cmd/penstock/internal/app": "main starts it",
 	}, tests: edges{
-		"relay":                                   "a listener that accepts nobody, so that its queue is full",
-		"cmd/penstock/internal/etcd":              "members are registered as services do it",
-		"cmd/penstock/internal/testcerts":         certificates,
-		"cmd/penstock/internal/ja4":               "the fingerprint of what a member gets",
-		"clienthello":                             public,
-		"github.com/pires/go-proxyproto/tlvparse": "TLVs about TLS as another implementation reads them",
+		"relay":                                                    "a listener that accepts nobody, so that its queue is full",
+		"quichello":                                                "how many datagrams the ClientHello of a browser takes",
+		"cmd/penstock/internal/testbrowser":                        "a browser gets files through the daemon",
+		"github.com/chromedp/chromedp":                             "drives that browser",
+		"github.com/quic-go/quic-go/http3":                         "the server of a browser",
+		"cmd/penstock/internal/etcd":                               "members are registered as services do it",
+		"cmd/penstock/internal/testcerts":                          certificates,
+		"cmd/penstock/internal/ja4":                                "the fingerprint of what a member gets",
+		"clienthello":                                              public,
+		"github.com/pires/go-proxyproto/tlvparse":                  "TLVs about TLS as another implementation reads them",
 		"go.opentelemetry.io/proto/slim/otlp/collector/logs/v1":    "what a collector gets",
 		"go.opentelemetry.io/proto/slim/otlp/collector/metrics/v1": "what a collector gets",
 		"google.golang.org/protobuf/proto":                         "what a collector gets",
@@ -575,12 +579,16 @@ var table = []rule{
 		"github.com/coreos/go-systemd/v22/activation": "LISTEN_FDS and its rules; it depends only on the standard library",
 		"github.com/coreos/go-systemd/v22/daemon":     "sd_notify, the watchdog's interval, and CLOCK_MONOTONIC without system calls of our own",
 	}},
+	{pkg: "cmd/penstock/internal/testbrowser", code: edges{
+		"github.com/chromedp/chromedp": "drives a headless Chromium",
+	}},
 	{pkg: "cmd/penstock/internal/dashboard", tests: edges{
 		"relay":                                 "networks of made-up addresses",
 		"cmd/penstock/internal/admin":           "the page is tested as it is served",
 		"cmd/penstock/internal/api":             "what the page shows is compared with the API's answers",
 		"cmd/penstock/internal/spec":            "an admin listener is bound at an endpoint",
-		"github.com/chromedp/chromedp":          "drives a headless Chromium",
+		"cmd/penstock/internal/testbrowser":     "the page is tested in a browser",
+		"github.com/chromedp/chromedp":          "as for cdp",
 		"github.com/chromedp/chromedp/kb":       "names of keys",
 		"github.com/chromedp/cdproto/cdp":       "the protocol of the browser",
 		"github.com/chromedp/cdproto/emulation": "as for cdp",
@@ -698,7 +706,7 @@ var freeModules = map[string]edges{
 }
 
 // testOnly are the packages that no code imports except for each other's.
-var testOnly = []string{"internal/testnet", "internal/testwait", "internal/testport", "internal/testkernel", "internal/simkernel", "internal/testcost", "internal/archtest", "cmd/penstock/internal/testfleet", "cmd/penstock/internal/testcerts", "cmd/penstock/internal/testconvert"}
+var testOnly = []string{"internal/testnet", "internal/testwait", "internal/testport", "internal/testkernel", "internal/simkernel", "internal/testcost", "internal/archtest", "cmd/penstock/internal/testfleet", "cmd/penstock/internal/testcerts", "cmd/penstock/internal/testconvert", "cmd/penstock/internal/testbrowser"}
 
 // sharedTypes are the packages that all packages of the daemon may import. Only app may import the
 // others.

@@ -12,10 +12,11 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/testbrowser"
 )
 
 func TestActions(t *testing.T) {
-	in := browser(t)
+	in := testbrowser.Start(t)
 	for _, test := range []struct {
 		name string
 		do   func(*testing.T, context.Context)

@@ -19,6 +19,8 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/testbrowser"
 )
 
 // axe-core is MPL-2.0 and half a megabyte: it is neither in the repository nor in the binary.
@@ -95,7 +97,7 @@ type finding struct {
 func TestAccessibility(t *testing.T) {
 	ofThePage(t)
 	script := axeScript(t)
-	in := browser(t)
+	in := testbrowser.Start(t)
 	for name, h := range map[string]*house{"busy": busyHouse(), "failing": failingHouse(), "empty": emptyHouse(), "split": splitHouse(), "crowded": crowdedHouse()} {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, h)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -25,35 +24,6 @@ import (
 
 // patience bounds every wait for something that is about to happen.
 const patience = testnet.Patience
-
-// browser starts a headless Chromium for one test, or skips it.
-func browser(t *testing.T) context.Context {
-	t.Helper()
-	var path string
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "chrome"} {
-		if found, err := exec.LookPath(name); err == nil {
-			path = found
-			break
-		}
-	}
-	if path == "" {
-		t.Skip("no Chromium is installed: the page is tested in one (Debian: apt install chromium)")
-	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU)
-	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
-	ctx, quit := chromedp.NewContext(allocator)
-	t.Cleanup(func() {
-		if err := chromedp.Cancel(ctx); err != nil {
-			t.Log("Chromium ended with", err)
-		}
-		quit()
-		stop()
-	})
-	if err := chromedp.Do(ctx); err != nil {
-		t.Fatal("Chromium does not start:", err)
-	}
-	return ctx
-}
 
 // ofThePage skips a test under the race detector that looks at what the page shows: what it asks of the Go code, TestPage, TestActions
 // and TestDaemon ask, too, and a browser takes minutes there.

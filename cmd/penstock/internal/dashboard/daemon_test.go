@@ -19,6 +19,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/testbrowser"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -99,7 +100,7 @@ func startDaemon(t *testing.T, dir, text string) (origin string, client *api.Cli
 // A real daemon with real flows: what the page shows is what the API says, and a
 // kill ends a connection.
 func TestDaemon(t *testing.T) {
-	in := browser(t)
+	in := testbrowser.Start(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "penstock.yaml")
 	origin, client := startDaemon(t, dir, strings.ReplaceAll(configuration, "DIR", dir))

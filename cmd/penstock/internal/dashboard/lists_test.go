@@ -9,11 +9,12 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/testbrowser"
 )
 
 func TestLists(t *testing.T) {
 	ofThePage(t)
-	in := browser(t)
+	in := testbrowser.Start(t)
 	for _, test := range []struct {
 		name string
 		do   func(*testing.T, context.Context)

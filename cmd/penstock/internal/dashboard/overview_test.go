@@ -11,11 +11,12 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/testbrowser"
 )
 
 func TestOverview(t *testing.T) {
 	ofThePage(t)
-	in := browser(t)
+	in := testbrowser.Start(t)
 	for _, test := range []struct {
 		name string
 		do   func(*testing.T, context.Context)

@@ -17,6 +17,7 @@ import (
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/cmd/penstock/internal/dashboard"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
+	"github.com/penstock/penstock/cmd/penstock/internal/testbrowser"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -102,7 +103,7 @@ func (b *tab) want(ids []string) {
 }
 
 func TestPage(t *testing.T) {
-	in := browser(t)
+	in := testbrowser.Start(t)
 	for _, test := range []struct {
 		name string
 		do   func(*testing.T, context.Context)

@@ -18,6 +18,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/cmd/penstock/internal/testbrowser"
 )
 
 var pictures = flag.String("pictures", "", "a folder: take pictures of the page there, to be looked at")
@@ -29,7 +30,7 @@ func TestPictures(t *testing.T) {
 		t.Skip("pictures are taken with -pictures FOLDER")
 	}
 	// A browser each: the tabs of one share the token.
-	in := map[string]context.Context{"light": browser(t), "dark": browser(t)}
+	in := map[string]context.Context{"light": testbrowser.Start(t), "dark": testbrowser.Start(t)}
 	for name, h := range map[string]*house{"empty": emptyHouse(), "busy": busyHouse(), "failing": failingHouse(), "split": splitHouse()} {
 		s := serve(t, h)
 		for i, message := range []string{"is up: the check succeeds", "weight 10 became 5", "4 connects in a row failed"} {

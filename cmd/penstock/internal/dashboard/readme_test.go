@@ -22,6 +22,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/testbrowser"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -58,7 +59,7 @@ func TestReadmePicture(t *testing.T) {
 	if *readme == "" {
 		t.Skip("the README's picture is taken with -readme FILE")
 	}
-	in := browser(t)
+	in := testbrowser.Start(t)
 	dir := t.TempDir()
 	certificate := selfSigned(t)
 	servers := map[string][]string{}

@@ -13,6 +13,7 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
+	"github.com/penstock/penstock/cmd/penstock/internal/testbrowser"
 	"github.com/penstock/penstock/internal/testnet"
 )
 
@@ -20,7 +21,7 @@ import (
 // to one server. The token is asked for once, and forgotten in all.
 func TestManyTabs(t *testing.T) {
 	ofThePage(t)
-	in := browser(t)
+	in := testbrowser.Start(t)
 	s := serve(t, busyHouse())
 	to, err := url.Parse(s.origin())
 	if err != nil {
@@ -67,7 +68,7 @@ func TestManyTabs(t *testing.T) {
 
 // Where there is no shared worker, a tab has a stream of its own.
 func TestWithoutSharedWorker(t *testing.T) {
-	in := browser(t)
+	in := testbrowser.Start(t)
 	s := serve(t, busyHouse())
 	b := open(t, in, s.origin())
 	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: "delete window.SharedWorker"})
@@ -91,7 +92,7 @@ func TestPhone(t *testing.T) {
 	if testnet.RaceEnabled {
 		t.Skip("examines the layout in the browser: the race detector sees nothing of that")
 	}
-	in := browser(t)
+	in := testbrowser.Start(t)
 	for name, h := range map[string]*house{"empty": emptyHouse(), "busy": busyHouse(), "failing": failingHouse(), "crowded": crowdedHouse()} {
 		b := show(t, in, serve(t, h), full)
 		b.do(chromedp.EmulateViewport(320, 640))

@@ -256,7 +256,12 @@ func (s *setup) drain() error {
 // end ends the daemon under its connections: they go on, and when the last one has ended, it does.
 func (s *setup) end(clients *sync.WaitGroup) error {
 	s.beginning.Lock()
-	err := syscall.Kill(s.daemon.First(), syscall.SIGTERM)
+	keeper := s.daemon.First()
+	// Behind an upgrade the keeper executes itself. A SIGTERM that comes before it can receive one ends it, and its worker drains without it.
+	err := proc.Until("a keeper that receives signals", s.patience, 10*time.Millisecond, func() error { return catchesSIGTERM(keeper) })
+	if err == nil {
+		err = syscall.Kill(keeper, syscall.SIGTERM)
+	}
 	if err == nil {
 		err = s.exchanged(false)
 	}
@@ -270,4 +275,20 @@ func (s *setup) end(clients *sync.WaitGroup) error {
 		err = fmt.Errorf("the daemon ended with %d", code)
 	}
 	return err
+}
+
+func catchesSIGTERM(pid int) error {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return err
+	}
+	var caught uint64 // a bit for each signal, from 1: proc_pid_status(5)
+	_, mask, _ := strings.Cut(string(text), "SigCgt:")
+	if _, err := fmt.Sscanf(mask, "%x", &caught); err != nil {
+		return err
+	}
+	if caught>>(syscall.SIGTERM-1)&1 == 0 {
+		return errors.New("it does not catch SIGTERM yet")
+	}
+	return nil
 }

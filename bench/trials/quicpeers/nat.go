@@ -4,8 +4,10 @@ package main
 
 import (
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -27,6 +29,7 @@ type nat struct {
 	mu      sync.Mutex
 	outside map[netip.AddrPort]*net.UDPConn
 	moving  map[netip.AddrPort]bool // gets another one with the next datagram
+	moved   map[*net.UDPConn]bool   // came in place of another one, and whether the relay has answered there
 	old     []*net.UDPConn
 	hello   quichello.Assembler
 	helloIn int // datagrams that the ClientHello of the first connection took; 0: it is not complete
@@ -49,7 +52,7 @@ func newNAT(relay string, middle int) (*nat, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &nat{inside: inside, relay: to, outside: map[netip.AddrPort]*net.UDPConn{}, moving: map[netip.AddrPort]bool{}, middle: middle, reached: make(chan struct{})}
+	n := &nat{inside: inside, relay: to, outside: map[netip.AddrPort]*net.UDPConn{}, moving: map[netip.AddrPort]bool{}, moved: map[*net.UDPConn]bool{}, middle: middle, reached: make(chan struct{})}
 	n.all.Go(n.send)
 	return n, nil
 }
@@ -72,13 +75,15 @@ func (n *nat) send() {
 		}
 		c := n.outside[from]
 		if c == nil || n.moving[from] {
-			if c != nil {
-				n.old = append(n.old, c)
-				delete(n.moving, from)
-			}
+			before := c
 			if c, err = n.open(from); err != nil {
 				n.mu.Unlock()
 				continue // the datagram is lost
+			}
+			if before != nil {
+				n.old = append(n.old, before)
+				delete(n.moving, from)
+				n.moved[c] = false
 			}
 		}
 		c.Write(b[:size])
@@ -115,6 +120,9 @@ func (n *nat) receive(c *net.UDPConn, client netip.AddrPort) {
 		n.mu.Lock()
 		current := n.outside[client] == c
 		if current {
+			if _, is := n.moved[c]; is {
+				n.moved[c] = true
+			}
 			n.delivered += size
 			if n.delivered >= n.middle && n.delivered-size < n.middle {
 				n.slow = true
@@ -140,19 +148,16 @@ func (n *nat) rebind() error {
 	for client := range n.outside {
 		n.moving[client] = true
 	}
+	clear(n.moved)
 	return nil
 }
 
-// heard waits until the relay has answered at the client's newest ports.
+// heard waits until the relay has answered at another port of the client's. A browser may have sockets, too, of which it sends nothing more.
 func (n *nat) heard() error {
-	was := -1
 	return proc.Wait("an answer at another port", trial.Patience, func() bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		if len(n.moving) == 0 && was < 0 {
-			was = n.delivered
-		}
-		return was >= 0 && n.delivered > was
+		return slices.Contains(slices.Collect(maps.Values(n.moved)), true)
 	})
 }
 

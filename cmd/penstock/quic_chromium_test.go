@@ -139,13 +139,14 @@ func TestQUICChromium(t *testing.T) {
 		chromedp.Flag("ignore-certificate-errors-spki-list", one.key+","+two.key))
 	ctx, cancel := context.WithTimeout(ctx, 3*patience)
 	defer cancel()
-	var err error
-	if !testwait.For(func() bool { // again if the browser's time for a handshake is over, which nobody can set
-		err = chromedp.Do(ctx, chromedp.Navigate(fmt.Sprintf("https://one.test:%d/", port)))
-		return err == nil
-	}) {
-		t.Fatal("no page: ", err)
+	again := func(what string, do func() error) { // if the browser's time for a handshake is over, which nobody can set
+		t.Helper()
+		var err error
+		if !testwait.For(func() bool { err = do(); return err == nil }) {
+			t.Fatalf("%s: %v", what, err)
+		}
 	}
+	again("a page", func() error { return chromedp.Do(ctx, chromedp.Navigate(fmt.Sprintf("https://one.test:%d/", port))) })
 	text := func(expression string) string {
 		t.Helper()
 		got, err := chromedp.Run(ctx, chromedp.Evaluate[string](expression, chromedp.EvalAwaitPromise))
@@ -161,7 +162,13 @@ func TestQUICChromium(t *testing.T) {
 		}
 	}
 	for _, s := range servers {
-		isFile(s, text(fmt.Sprintf(`fetch("https://%s:%d/file?whole").then((a) => a.text())`, s.name, port)))
+		got := ""
+		again("the file of "+s.name, func() (err error) {
+			get := fmt.Sprintf(`fetch("https://%s:%d/file?whole").then((a) => a.text())`, s.name, port)
+			got, err = chromedp.Run(ctx, chromedp.Evaluate[string](get, chromedp.EvalAwaitPromise))
+			return err
+		})
+		isFile(s, got)
 		s.mu.Lock()
 		n := s.helloN
 		s.mu.Unlock()

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // Start starts a headless Chromium for one test, or skips it.
@@ -22,7 +24,8 @@ func Start(t *testing.T, options ...chromedp.ExecAllocatorOption) context.Contex
 	if path == "" {
 		t.Skip("no Chromium is installed (Debian: apt install chromium)")
 	}
-	options = append(append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU), options...)
+	options = append(append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.WSURLReadTimeout(testwait.Patience)), options...)
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, quit := chromedp.NewContext(allocator)
 	t.Cleanup(func() {

@@ -3,6 +3,7 @@
 package world
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -17,6 +18,7 @@ import (
 type Talkers struct {
 	Size func(r *rand.Rand, i int) int    // of the i-th message
 	Rest func(r *rand.Rand) time.Duration // from an answer until the next message
+	Wait time.Duration                    // for an answer at most; 0: trial.Patience
 	Told func(t *Talker, err error)       // if not nil: how a talker ended that did so by itself
 	All  []*Talker
 
@@ -77,7 +79,7 @@ func (s *Talkers) talk(t *Talker, first chan<- error) error {
 			last = wait(s.stop, s.Rest(r))
 		}
 		n, begun := s.Size(r, i), time.Now()
-		t.Conn.SetDeadline(begun.Add(trial.Patience))
+		t.Conn.SetDeadline(begun.Add(cmp.Or(s.Wait, trial.Patience)))
 		if err = p.write(t.Conn, n, t.ID, pattern.Up, at); err == nil {
 			_, err = p.read(t.Conn, t.ID, pattern.Down, at)
 		}

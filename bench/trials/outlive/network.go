@@ -23,14 +23,15 @@ type network struct {
 	ends       func(*proc.Hosts, func(device string) error) error // where
 	away       bool                                               // nothing arrives between begin and end, and no counter says so
 	twice      bool                                               // packets can arrive twice
+	loses      bool                                               // it drops packets, and counts them
 }
 
 func (n network) called() string { return n.name }
 
 var networks = []network{
 	{name: "good"},
-	{name: "loss-1%", netem: "loss 1%"},
-	{name: "loss-5%", netem: "loss 5%"},
+	{name: "loss-1%", netem: "loss 1%", loses: true},
+	{name: "loss-5%", netem: "loss 5%", loses: true},
 	{name: "reorder", netem: "delay 10ms reorder 25% 50%"},
 	{name: "duplicate", netem: "duplicate 5%", twice: true},
 	{name: "delay-100ms", netem: "delay 50ms"}, // a round trip of 100 ms for each of the links

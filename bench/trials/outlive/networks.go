@@ -189,6 +189,9 @@ func (w *networkRound) run() (err error) {
 	defer datagram.Close()
 	s := setup{bench: &w.b.bench, upstream: stream.Addr().String(), upstreamUDP: datagram.LocalAddr().String(), listen: net.JoinHostPort(w.hosts.Relay, "7000"),
 		start: w.hosts.Start, keeper: "{healthy-after: 1s}"}
+	if w.network.loses {
+		s.engine = "gso: false" // netem drops a run of datagrams as one
+	}
 	if w.service, err = w.relay.begin(&s); err != nil {
 		return err
 	}
@@ -234,6 +237,7 @@ func (w *networkRound) clients(addr string) error {
 		return 1 + r.IntN(1000)
 	}
 	w.streams.Rest = func(*rand.Rand) time.Duration { return 5 * pace }
+	w.streams.Wait = trial.Patience + 3*w.b.Away // TCP sends again after twice as long each time
 	w.datagrams.Size = func(r *rand.Rand) int { return pattern.DatagramHeader + r.IntN(1000) }
 	w.datagrams.Rest = w.streams.Rest
 	w.datagrams.Wait = time.Second

@@ -179,7 +179,10 @@ func (p *pauseBench) measure() (res pauseResult, err error) {
 	}
 	// An upgrade is over when the new worker is healthy. The pause is long over then, and in ten
 	// seconds, as by default, a busy machine has longer ones by itself.
-	s := setup{bench: &p.bench, upstream: sink.Addr, upstreamUDP: sink.Addr, loops: p.Loops, keeper: "{healthy-after: 1s}"}
+	s := setup{bench: &p.bench, upstream: sink.Addr, upstreamUDP: sink.Addr, keeper: "{healthy-after: 1s}"}
+	if p.Loops > 0 {
+		s.engine = fmt.Sprintf("loops: %d", p.Loops)
+	}
 	v, err := r.begin(&s)
 	if err != nil {
 		return res, err

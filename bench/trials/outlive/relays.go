@@ -62,7 +62,7 @@ type setup struct {
 	upstream    string
 	upstreamUDP string
 	deadline    time.Duration         // 0: none
-	loops       int                   // of penstock; 0: as many as it likes
+	engine      string                // what penstock's section of that name has, as YAML
 	keeper      string                // the section of penstock's configuration, "": {}
 	start       func(*exec.Cmd) error // starts the relay elsewhere; nil: here
 }
@@ -98,9 +98,7 @@ func penstock(name, note string, keeper bool) *relay {
 		files: func(s setup) map[string]string {
 			text := fmt.Sprintf("admin: {listen: \"unix://%s/admin.sock\"}\nlisteners:\n  stream: {listen: \"tcp://%s\", to: \"tcp://%s\"}\n  datagram: {listen: \"udp://%s\", to: \"udp://%s\"}\n",
 				s.dir, s.listen, s.upstream, s.listen, s.upstreamUDP)
-			if s.loops > 0 {
-				text += fmt.Sprintf("engine: {loops: %d}\n", s.loops)
-			}
+			text += "engine: {" + s.engine + "}\n"
 			if keeper {
 				text += "keeper: " + cmp.Or(s.keeper, "{}") + "\n"
 			}

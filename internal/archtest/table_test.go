@@ -581,6 +581,7 @@ var table = []rule{
 	}},
 	{pkg: "cmd/penstock/internal/testbrowser", code: edges{
 		"github.com/chromedp/chromedp": "drives a headless Chromium",
+		"internal/testwait":            waits,
 	}},
 	{pkg: "cmd/penstock/internal/dashboard", tests: edges{
 		"relay":                                 "networks of made-up addresses",

@@ -330,12 +330,11 @@ func (s *setup) download(i implementation, c trialCase, name string) (hello int,
 	if s.direct {
 		to = s.servers[name]
 	}
-	n, err := newNAT("127.0.0.1:"+to, middle)
+	n, err := newNAT("127.0.0.1:"+to, middle, c.migrate)
 	if err != nil {
 		return 0, err
 	}
 	defer n.close()
-	n.roams = c.migrate
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	dir, err := os.MkdirTemp(s.Dir, "download-")

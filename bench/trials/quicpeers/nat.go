@@ -43,7 +43,7 @@ type nat struct {
 // slowly is the pause behind a datagram for the client.
 const slowly = 2 * time.Millisecond
 
-func newNAT(relay string, middle int) (*nat, error) {
+func newNAT(relay string, middle int, roams bool) (*nat, error) {
 	to, err := net.ResolveUDPAddr("udp4", relay)
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func newNAT(relay string, middle int) (*nat, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &nat{inside: inside, relay: to, outside: map[netip.AddrPort]*net.UDPConn{}, moving: map[netip.AddrPort]bool{}, moved: map[*net.UDPConn]bool{}, middle: middle, reached: make(chan struct{})}
+	n := &nat{inside: inside, relay: to, roams: roams, outside: map[netip.AddrPort]*net.UDPConn{}, moving: map[netip.AddrPort]bool{}, moved: map[*net.UDPConn]bool{}, middle: middle, reached: make(chan struct{})}
 	n.all.Go(n.send)
 	return n, nil
 }

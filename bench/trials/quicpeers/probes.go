@@ -109,7 +109,7 @@ func (s *setup) connections(rebind bool) error {
 		return err
 	}
 	defer c.Close()
-	n, err := newNAT(to.String(), math.MaxInt)
+	n, err := newNAT(to.String(), math.MaxInt, false)
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ type setup struct {
 	each     int   // of each kind
 	every    time.Duration
 	patience time.Duration
-	user     string // whom the worker is
+	user     string // that the worker runs as; "": this one
 	rustls   string // the program in the folder rustls
 
 	pair      certs.Pair

@@ -50,7 +50,7 @@ func StartAt(binary, dir, admin, config string, kept bool) (*Daemon, error) {
 	d := &Daemon{process, kept}
 	d.Env = []string{"GOTRACEBACK=single"}
 	d.Attr.Setpgid = true // a terminal's interrupt is for this process
-	d.Timeout = 5 * time.Second
+	d.Timeout = Patience
 	if err := d.Begin(); err != nil {
 		return nil, err
 	}

@@ -24,7 +24,9 @@ type datagramFlow struct {
 
 	mu      sync.Mutex
 	at      atomic.Pointer[Endpoint] // the member of a registry that has it
-	from    string                   // the relay's address, as the upstream sees it
+	from    relayPort                // where its datagrams come from
+	first   uint64                   // the first one that came from there
+	ports   []relayPort              // from, and others
 	since   time.Time
 	latest  time.Time // when the last datagram was sent that came from there
 	proven  int64     // the last kill that the flow has survived
@@ -33,6 +35,8 @@ type datagramFlow struct {
 	sent    uint64
 	sentAt  map[uint64]time.Time // when the last datagrams were sent
 	arrived map[uint64]bool      // at the upstream, lately
+
+	strangers []stranger // answers to other flows that wait for a verdict: the client's own
 }
 
 func (f *datagramFlow) String() string {
@@ -47,9 +51,12 @@ func (f *datagramFlow) died(number int64) {
 
 // arrive is told of a datagram at the upstream. The same flow must come from the same address always:
 // another one means that the relay has made a new flow of it.
-func (w *World) arrive(f *datagramFlow, number uint64, from string, at *Endpoint) {
+func (w *World) arrive(f *datagramFlow, number uint64, from relayPort, at *Endpoint) {
 	if at != nil && f.at.CompareAndSwap(nil, at) {
 		w.took(at, f, f.start)
+	}
+	if !w.ports.came(from, f.id) {
+		w.Tally.Fault(datagramsWrong, "%v: datagram %d comes from %v, which has been another flow's since", f, number, from)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -58,27 +65,46 @@ func (w *World) arrive(f *datagramFlow, number uint64, from string, at *Endpoint
 	}
 	f.arrived[number] = true
 	delete(f.arrived, number-min(number, 1000))
-	before, sent := f.latest, f.sentAt[number]
-	if sent.After(before) {
-		f.latest = sent
-	}
-	switch {
-	case f.from == "":
-		f.from, f.since = from, time.Now()
-	case f.from == from:
+	sent := f.sentAt[number]
+	if f.from == from {
+		f.sentLast(sent)
 		if f.kill > 0 && number > f.mark {
 			f.proven = f.kill
 		}
-	case w.Idle > 0 && time.Since(before) > w.Idle:
+		return
+	}
+	f.ports = append(f.ports, from)
+	known := f.from != relayPort{}
+	if known && number < f.first {
+		// It waited at another upstream, since before the flow came from where it comes from now.
+		switch {
+		case w.Idle > 0 && f.since.Sub(sent) > w.Idle:
+			w.Tally.Count(idleDatagram, 1)
+		case w.Kills.Between(f.start, time.Time{}, f.proven):
+			w.Tally.Count(unsettledDatagram, 1)
+		default:
+			w.Tally.Fault(datagramFlowsLost, "%v: datagram %d comes from %v, and %d came from %v before, not %v after %d was sent", f, number, from, f.first, f.from, w.Idle, number)
+		}
+		return
+	}
+	switch {
+	case !known:
+	case w.Idle > 0 && time.Since(f.latest) > w.Idle:
 		// Nobody had CPU time: the relay may have seen nothing of the flow for so long that it had to end it.
 		w.Tally.Count(idleDatagram, 1)
-		f.from, f.since = from, time.Now()
 	case w.Kills.Between(f.start, f.since.Add(w.KeepAfter+w.Slack), f.proven):
 		w.Tally.Count(unsettledDatagram, 1)
-		f.from, f.since = from, time.Now()
 	default:
-		w.Tally.Fault(datagramFlowsLost, "%v: after %v its datagrams come from %s, before from %s; survived kill %d of %d", f, time.Since(f.since).Round(time.Millisecond), from, f.from, f.proven, w.Kills.number())
-		f.from, f.since = from, time.Now()
+		w.Tally.Fault(datagramFlowsLost, "%v: after %v its datagrams come from %v, before from %v; survived kill %d of %d", f, time.Since(f.since).Round(time.Millisecond), from, f.from, f.proven, w.Kills.number())
+	}
+	f.from, f.first, f.since = from, number, time.Now()
+	f.sentLast(sent)
+}
+
+// sentLast notes when a datagram was sent that came from where the flow comes from.
+func (f *datagramFlow) sentLast(at time.Time) {
+	if at.After(f.latest) {
+		f.latest = at
 	}
 }
 
@@ -86,7 +112,7 @@ func (w *World) arrive(f *datagramFlow, number uint64, from string, at *Endpoint
 func (w *World) ServeDatagrams(conn net.PacketConn, at *Endpoint) {
 	w.closers = append(w.closers, conn)
 	w.upstreams.Go(func() {
-		b := make([]byte, 2048)
+		b, own := make([]byte, 2048), conn.LocalAddr().String()
 		for {
 			n, from, err := conn.ReadFrom(b)
 			if errors.Is(err, net.ErrClosed) {
@@ -104,12 +130,7 @@ func (w *World) ServeDatagrams(conn net.PacketConn, at *Endpoint) {
 			if !ok {
 				continue // its client has gone
 			}
-			f := v.(*datagramFlow)
-			w.arrive(f, number, from.String(), at)
-			if w.stale(f, number) {
-				w.Tally.Count(datagramsStale, 1)
-				continue
-			}
+			w.arrive(v.(*datagramFlow), number, relayPort{own, from.String()}, at)
 			conn.WriteTo(pattern.MakeDatagram(b[:n], id, number, down), from)
 		}
 	})
@@ -150,18 +171,6 @@ func (w *World) had(id uint64, addr string) bool {
 // Idle is for how long a datagram flow may carry nothing: the daemon's configuration says so.
 const Idle = 8 * time.Second
 
-// restTime is for how long the relay gives the port of a flow that has ended to no other.
-const restTime = 5 * time.Second
-
-// stale reports whether an answer to a datagram may come too late: to the port of a relay's flow that has ended, which the
-// kernel may have given to another one. A kill ends flows that were not settled, at once, and their ports do not rest.
-func (w *World) stale(f *datagramFlow, number uint64) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	at, ok := f.sentAt[number]
-	return !ok || time.Since(at) > restTime || number <= f.mark && w.Kills.Between(f.start, f.since.Add(w.KeepAfter+w.Slack), f.proven)
-}
-
 // send sends one datagram. An upstream may answer it even before send returns.
 func (w *World) send(f *datagramFlow, conn net.Conn, b []byte) error {
 	f.mu.Lock()
@@ -191,6 +200,9 @@ func (w *World) receive(f *datagramFlow, conn net.Conn, b []byte, seen map[uint6
 	case err == nil && d == want && id != f.id && w.had(id, conn.LocalAddr().String()):
 		w.Tally.Count(datagramsLate, 1)
 		return 0, false
+	case err == nil && d == want && id != f.id && !f.via.Echo:
+		f.strangers = append(f.strangers, stranger{id, number, f.sent})
+		return 0, false
 	case err != nil || d != want || id != f.id:
 		w.Tally.Fault(datagramsWrong, "%v got datagram %d of flow %d, %v: %v", f, number, id, d, err)
 		return 0, false
@@ -208,15 +220,18 @@ func (w *World) receive(f *datagramFlow, conn net.Conn, b []byte, seen map[uint6
 		f.mu.Unlock()
 	}
 	w.Tally.Count(datagramsAnswered, 1)
+	w.judge(f, number)
 	return number, true
 }
 
 // talkDatagrams plays a datagram client that sends bursts and waits for the answers, until the time is
-// over. Lost datagrams are counted; that nothing more is answered is a fault.
+// over. Lost datagrams are counted; that nothing more is answered is a fault. The longer nothing is answered, the less it sends: an
+// upstream that has fallen behind would have ever more to do otherwise, and full buffers lose what is new.
 func (w *World) talkDatagrams(via *Place, burst int, pauses [2]time.Duration, life time.Duration) {
 	f := w.makeDatagramFlow(via)
 	defer w.datagrams.Delete(f.id)
 	defer w.countOutlived(f)
+	defer w.forgive(f)
 	conn, err := w.dialDatagrams(f)
 	if err != nil {
 		w.Tally.Fault(clientsRefused, "%v: %v", f, err)
@@ -241,8 +256,9 @@ func (w *World) talkDatagrams(via *Place, burst int, pauses [2]time.Duration, li
 			}
 		}
 		left := burst
+		by := min(max(300*ms, time.Since(last)/4), Patience/10)
 		for left > 0 {
-			number, ok := w.receive(f, conn, b, seen, 300*ms)
+			number, ok := w.receive(f, conn, b, seen, by)
 			if !ok {
 				break
 			}
@@ -284,6 +300,7 @@ func datagramSize(r *rand.Rand, burst int) int {
 func (w *World) newDatagramClient(via *Place) {
 	f := w.makeDatagramFlow(via)
 	defer w.datagrams.Delete(f.id)
+	defer w.forgive(f)
 	conn, err := w.dialDatagrams(f)
 	if err != nil {
 		w.Tally.Fault(clientsRefused, "%v: %v", f, err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/bench/internal/pattern"
 	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/internal/testwait"
 )
@@ -120,6 +121,9 @@ func TestExcuses(t *testing.T) {
 	now := time.Now()
 	f.start = now.Add(-10 * time.Second)
 	f.relaying.Store(now.Add(-10 * time.Second).UnixNano())
+	for range 3 { // the worker was at work all the time
+		w.Kills.answered(now)
+	}
 	number := w.Kills.add(Kill{at: now})
 	w.Kills.gone(number, now)
 	if w.excused(f) {
@@ -129,6 +133,21 @@ func TestExcuses(t *testing.T) {
 	if !w.excused(f) {
 		t.Error("a flow of 1.5 s is not excused, which may not have settled")
 	}
+	// One that had no CPU time since has not settled a flow of 10 s either.
+	idle := New(1, &out, t.TempDir())
+	idle.KeepAfter, idle.Slack = w.KeepAfter, w.Slack
+	for range 3 {
+		idle.Kills.answered(now.Add(-9 * time.Second))
+	}
+	for range 2 {
+		idle.Kills.answered(now)
+	}
+	idle.Kills.gone(idle.Kills.add(Kill{at: now}), now)
+	f.relaying.Store(now.Add(-10 * time.Second).UnixNano())
+	if !idle.excused(f) {
+		t.Error("a flow of 10 s is not excused, which the worker had no time to settle")
+	}
+	f.relaying.Store(now.Add(-1500 * ms).UnixNano())
 	// What is written after the worker's death and arrives proves that the flow has outlived it.
 	f.directions[up].written.Store(100)
 	f.directions[up].read.Store(40)
@@ -182,19 +201,91 @@ func TestIdleIsExcused(t *testing.T) {
 	w := New(1, &out, t.TempDir())
 	w.Idle = time.Minute
 	f := w.makeDatagramFlow(&Place{Name: "x", Network: "udp", Upstream: "udp"})
+	a, b, c := relayPort{from: "a"}, relayPort{from: "b"}, relayPort{from: "c"}
 	now := time.Now()
 	for i, sent := range []time.Duration{-200 * time.Second, -190 * time.Second, -100 * time.Second, -10 * time.Second} {
 		f.sentAt[uint64(i)] = now.Add(sent)
 	}
-	w.arrive(f, 0, "a", nil)
-	w.arrive(f, 1, "a", nil)
-	w.arrive(f, 2, "b", nil)
+	w.arrive(f, 0, a, nil)
+	w.arrive(f, 1, a, nil)
+	w.arrive(f, 2, b, nil)
 	if w.Tally.Get(idleDatagram) != 1 || !w.Tally.Good() {
 		t.Errorf("a flow of which nothing came for 90 s is at fault:\n%s", out.String())
 	}
-	w.arrive(f, 3, "b", nil)
-	if w.arrive(f, 4, "c", nil); w.Tally.Get(datagramFlowsLost) != 1 {
+	w.arrive(f, 3, b, nil)
+	if w.arrive(f, 4, c, nil); w.Tally.Get(datagramFlowsLost) != 1 {
 		t.Error("a flow that was replaced after 10 s is not found")
+	}
+}
+
+// TestLateAtAnotherUpstream: a flow that had to be replaced may have gone to two upstreams, of which the first one reads last.
+func TestLateAtAnotherUpstream(t *testing.T) {
+	var out bytes.Buffer
+	w := New(1, &out, t.TempDir())
+	w.Idle = time.Minute
+	f := w.makeDatagramFlow(&Place{Name: "x", Network: "udp", Upstream: "udp"})
+	now := time.Now()
+	for number, sent := range []time.Duration{0, -100 * time.Second, -90 * time.Second, -10 * time.Second, 0} {
+		f.sentAt[uint64(number)] = now.Add(sent)
+	}
+	first, second := relayPort{"u", "a"}, relayPort{"v", "b"}
+	w.arrive(f, 3, second, nil)
+	w.arrive(f, 1, first, nil)
+	w.arrive(f, 4, second, nil)
+	if w.Tally.Get(idleDatagram) != 1 || !w.Tally.Good() {
+		t.Errorf("a flow of which nothing came for 90 s is at fault:\n%s", out.String())
+	}
+	f.sentAt[2] = now.Add(-30 * time.Second)
+	if w.arrive(f, 2, first, nil); w.Tally.Get(datagramFlowsLost) != 1 {
+		t.Error("a flow that was replaced after 30 s is not found")
+	}
+}
+
+// TestLateAnswers: an answer may reach the flow that has its address now, and no other, however late it is.
+func TestLateAnswers(t *testing.T) {
+	a, b := relayPort{"u", "a"}, relayPort{"u", "b"}
+	for _, c := range []struct {
+		name  string
+		ports [][]relayPort // of the first flow, of the second, and of the first again
+		kill  bool          // the second flow began anew
+		late  int64
+		wrong int64
+	}{
+		{"a port that was given away", [][]relayPort{{a}, {a}}, false, 1, 0},
+		{"one of several", [][]relayPort{{a, b}, {b}}, false, 1, 0},
+		{"somebody else's port", [][]relayPort{{a}, {b}}, false, 0, 1},
+		{"the port of another upstream", [][]relayPort{{a}, {{"v", "a"}}}, false, 0, 1},
+		{"a port that was the client's before", [][]relayPort{{b}, {a}, {a}}, false, 0, 1},
+		{"a port that is the first one's still", [][]relayPort{{a}, {a}, {a}}, false, 1, 1},
+		{"nobody knows by which port", [][]relayPort{{a}, {b}}, true, 1, 0},
+	} {
+		t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) {
+			var out bytes.Buffer
+			w := New(1, &out, t.TempDir())
+			via := &Place{Name: "x", Network: "udp", Upstream: "udp"}
+			first, second := w.makeDatagramFlow(via), w.makeDatagramFlow(via)
+			if c.kill {
+				w.Kills.gone(w.Kills.add(Kill{at: time.Now()}), time.Now())
+			}
+			number := uint64(0)
+			for i, ports := range c.ports {
+				f := []*datagramFlow{first, second, first}[i]
+				for _, p := range ports {
+					number++
+					w.arrive(f, number, p, nil)
+				}
+			}
+			second.sent = 3
+			second.strangers = []stranger{{first.id, 1, 3}}
+			if w.judge(second, 3); w.Tally.Get(datagramsLate) != 0 {
+				t.Error("judged by an answer to what was sent before")
+			}
+			w.judge(second, 4)
+			w.forgive(second)
+			if late, wrong := w.Tally.Get(datagramsLate), w.Tally.Get(datagramsWrong); late != c.late || wrong != c.wrong {
+				t.Errorf("%d late and %d wrong:\n%s", late, wrong, out.String())
+			}
+		})
 	}
 }
 
@@ -232,5 +323,33 @@ func TestPauses(t *testing.T) {
 	(&pinger{begun: time.Now()}).answered(w, time.Now())
 	if len(w.Tally.pauses) != 2 || w.Tally.pauses[1] < 50*ms || len(w.Tally.first) != 1 {
 		t.Errorf("of an upgrade: %v, of the relay %v", w.Tally.pauses, w.Tally.first)
+	}
+}
+
+// TestLateIsAnswered: a datagram that waited for an hour is answered like any other: nothing else would be, if each waited for long.
+func TestLateIsAnswered(t *testing.T) {
+	var out bytes.Buffer
+	w := New(1, &out, t.TempDir())
+	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.ServeDatagrams(pc, nil)
+	defer w.CloseUpstreams()
+	f := w.makeDatagramFlow(&Place{Name: "x", Network: "udp", Addr: pc.LocalAddr().String()})
+	c, err := w.dialDatagrams(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	b := make([]byte, 64)
+	f.mu.Lock()
+	f.sent, f.sentAt[1] = 1, time.Now().Add(-time.Hour)
+	f.mu.Unlock()
+	if _, err := c.Write(pattern.MakeDatagram(b, f.id, 1, up)); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := w.receive(f, c, b, make(map[uint64]bool), testwait.Patience); !ok || !w.Tally.Good() {
+		t.Errorf("not answered:\n%s", out.String())
 	}
 }

@@ -49,7 +49,11 @@ func Watch(w *World, d *Daemon, churn bool) *Watcher {
 
 // scrape takes one scrape; while there is no worker it fails, which is counted.
 func (t *Watcher) scrape() error {
+	begun := time.Now()
 	m, err := t.d.Metrics()
+	if err == nil {
+		t.w.Kills.answered(begun)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil {

@@ -25,7 +25,6 @@ const (
 	datagramsAnswered
 	datagramsLost
 	datagramsLate
-	datagramsStale
 	resets
 	unsettled
 	unsettledDatagram
@@ -67,8 +66,7 @@ var counterNames = [counters]string{
 	newDatagramClients: "new datagram clients that were served",
 	datagramsAnswered:  "datagrams that were answered",
 	datagramsLost:      "datagrams that were not answered",
-	datagramsStale:     "datagrams that came to an upstream too late to be answered",
-	datagramsLate:      "late answers that came to the next client with the same port",
+	datagramsLate:      "late answers that came to the next client, or flow of the relay, with the same port",
 	resets:             "resets that arrived as resets",
 	unsettled:          "stream flows not settled at a kill, and ended by it",
 	unsettledDatagram:  "datagram flows not settled at a kill, and replaced",

@@ -78,6 +78,7 @@ type World struct {
 	flows       sync.Map // number -> *flow
 	datagrams   sync.Map // number -> *datagramFlow
 	locals      sync.Map // number of a datagram flow -> address of its client
+	ports       ports    // where the relay's datagrams come from
 	firstAnswer atomic.Int64
 	Open        atomic.Int64
 	opened      sync.Map // place name -> *atomic.Int64: connections that clients made

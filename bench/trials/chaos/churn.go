@@ -102,7 +102,7 @@ func (o options) churnPlaces(r registry.Registry) (all []*world.Place, config st
 		p := &world.Place{Name: g.name, Network: g.network, Upstream: g.network, Addr: fmt.Sprintf("%s:%d", o.host, 20001+i), Own: true}
 		more := ""
 		if g.network == "udp" {
-			more = fmt.Sprintf(", timeouts: {idle: %v}", world.Idle)
+			more = fmt.Sprintf(", timeouts: {idle: %v}", o.idle)
 		}
 		fmt.Fprintf(&b, "  %s: {listen: \"%s://%s\", to: %s%s}\n", p.Name, p.Network, p.Addr, g.name, more)
 		all = append(all, p)

@@ -66,6 +66,7 @@ type settings struct {
 	slack        time.Duration
 	watchdog     time.Duration
 	startTimeout time.Duration // 0: startTimeout
+	idle         time.Duration // after which a datagram flow ends that carries nothing; 0: world.Idle
 	keeper       bool
 	loops        int
 	copy         bool
@@ -100,7 +101,7 @@ func main() {
 	flag.IntVar(&s.flows, "flows", 1, "stream flows of each shape at each listener, and datagram clients of each kind")
 	flag.DurationVar(&s.clients, "clients", 5*ms, "time between two new clients")
 	flag.DurationVar(&s.keepAfter, "keep-after", 200*ms, "the configuration's keep-after")
-	flag.DurationVar(&s.slack, "slack", 2*time.Second, "how much older a flow must be to count as settled")
+	flag.DurationVar(&s.slack, "slack", time.Second, "how much older a flow must be to count as settled")
 	flag.DurationVar(&s.startTimeout, "start-timeout", startTimeout, "the configuration's start-timeout")
 	flag.DurationVar(&s.watchdog, "watchdog", 2*time.Second, "the configuration's watchdog")
 	flag.BoolVar(&s.keeper, "keeper", false, "run the daemon with a keeper even if nothing is killed")
@@ -168,12 +169,12 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 	r := rand.New(rand.NewPCG(s.seed, 1))
 	// An address of 127.0.0.0/8 that nobody else has; the choice depends on the process, not on the seed.
 	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))
-	o := options{dir: run, host: host, loops: s.loops, copy: s.copy}
+	o := options{dir: run, host: host, loops: s.loops, copy: s.copy, idle: cmp.Or(s.idle, world.Idle)}
 	if s.kills > 0 || s.upgrades > 0 || s.soak > 0 || s.keeper {
 		o.keeper = s.keeperConfig()
 	}
 	w := world.New(s.seed, out, sockets)
-	w.KeepAfter, w.Slack, w.Idle = s.keepAfter, s.slack, world.Idle
+	w.KeepAfter, w.Slack, w.Idle = s.keepAfter, s.slack, o.idle
 	defer w.CloseUpstreams()
 	var config string
 	var c *churn

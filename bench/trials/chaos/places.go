@@ -7,6 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock/bench/internal/world"
 )
@@ -17,7 +18,8 @@ type options struct {
 	host   string // a loopback address that only this run uses
 	keeper string // the value of the key keeper; "": none
 	loops  int
-	copy   bool // never splice
+	copy   bool          // never splice
+	idle   time.Duration // after which a datagram flow ends that carries nothing
 }
 
 // places returns the listeners of the configuration, and its text.
@@ -68,7 +70,7 @@ func (o options) places() (all []*world.Place, config string) {
 			more += ", proxy-protocol: {from: 127.0.0.0/8}, sniff: {timeout: 5m}" // a client that has no CPU time may send its header late
 		}
 		if p.Network == "udp" || p.Network == "unixgram" {
-			more += fmt.Sprintf(", timeouts: {idle: %v}", world.Idle) // so that clients which have gone do not fill the table
+			more += fmt.Sprintf(", timeouts: {idle: %v}", o.idle) // so that clients which have gone do not fill the table
 		}
 		if p.Slow {
 			more += ", limits: {bandwidth: 8MiB/s}"

@@ -13,7 +13,9 @@ import (
 
 	"github.com/penstock/penstock/bench/internal/registry"
 	"github.com/penstock/penstock/bench/internal/trial"
+	"github.com/penstock/penstock/bench/internal/world"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 func TestMain(m *testing.M) {
@@ -21,6 +23,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(leakyEnv); dir != "" {
 		os.Exit(leaky(dir))
 	}
+	world.Patience = testwait.Patience
 	code := m.Run()
 	if built != "" {
 		os.RemoveAll(built)
@@ -35,7 +38,7 @@ func TestWithoutKills(t *testing.T) {
 
 // TestKills is the short form of make chaos.
 func TestKills(t *testing.T) {
-	runSettings(t, settings{kills: 6, every: 700 * ms, keepAfter: 200 * ms, slack: 5 * time.Second, watchdog: 10 * time.Second})
+	runSettings(t, settings{kills: 6, every: 700 * ms, keepAfter: 200 * ms, slack: 5 * time.Second, watchdog: 20 * time.Second})
 }
 
 // TestChanges is the short form of make churn.
@@ -67,6 +70,10 @@ func runSettings(t *testing.T, s settings) string {
 		s.buildFlags = []string{"-race"} // of binaries to upgrade to
 	}
 	s.flows, s.loops, s.clients, s.seed = 1, 2, 10*ms, rand.Uint64()>>1
+	s.startTimeout = testwait.Patience
+	if s.soak == 0 { // at its end nothing may be left
+		s.idle = testwait.Patience // an answer may come that late, and there are too few clients to fill the table
+	}
 	var out bytes.Buffer
 	good, err := s.run(&out)
 	if err != nil {

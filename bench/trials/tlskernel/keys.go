@@ -15,6 +15,9 @@ import (
 	"hash"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -175,19 +178,25 @@ func (s *setup) search() error {
 	if s.maker == 0 {
 		s.maker = worker
 	}
-	left, shared := map[string]int{}, map[uint64]bool{}
+	left, shared := map[string]map[string]int{memory: {}, core: {}}, map[uint64]bool{}
 	var size int64
 	for _, pid := range s.daemon.Tree() {
-		n, err := h.process(pid, shared, func(place string, n needle) {
+		found := func(place string, n needle) {
 			switch {
-			case place == memory && pid != s.daemon.First() && !n.log.kernel:
+			case left[place] != nil && pid != s.daemon.First() && !n.log.kernel:
 				own[n.log] = true
-			case place == memory && pid == s.maker:
-				left[n.what]++
+			case left[place] != nil && pid == s.maker:
+				left[place][n.what]++
 			default:
 				s.fault("process %d (the keeper is %d, the worker %d) has the %s of a connection in %s", pid, s.daemon.First(), worker, n.what, place)
 			}
-		})
+		}
+		n, err := h.process(pid, shared, found)
+		if err == nil && s.gcore != "" {
+			var more int64
+			more, err = h.core(s.gcore, pid, found)
+			n += more
+		}
 		if err != nil && !proc.Alive(pid) {
 			continue // it lingered, and its last flow has ended
 		}
@@ -204,13 +213,43 @@ func (s *setup) search() error {
 	if len(own) == 0 {
 		return errors.New("the keys of connections that are not the kernel's were not found, either")
 	}
-	fmt.Fprintf(s.Out, "%d bytes of %d processes searched in %v, for %d secrets and what follows from them; the worker that made the handshakes has %v\n",
-		size, len(s.daemon.Tree()), time.Since(begun).Round(time.Second), len(needles), left)
+	fmt.Fprintf(s.Out, "%d bytes of %d processes searched in %v, for %d secrets and what follows from them; the worker that made the handshakes has %v",
+		size, len(s.daemon.Tree()), time.Since(begun).Round(time.Second), len(needles), left[memory])
+	if s.gcore != "" {
+		fmt.Fprintf(s.Out, ", in its core file %v", left[core])
+	}
+	fmt.Fprintln(s.Out)
 	return nil
 }
 
-// memory is the place of what belongs to one process only.
-const memory = "its own memory"
+// memory and core are the places of what belongs to one process only.
+const (
+	memory = "its own memory"
+	core   = "its core file"
+)
+
+// core searches a core file of a process, which also has the registers of its threads.
+func (h *haystack) core(gcore string, pid int, found func(place string, n needle)) (size int64, err error) {
+	dir, err := os.MkdirTemp("", "core")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	prefix := filepath.Join(dir, "core")
+	if text, err := exec.Command(gcore, "-o", prefix, strconv.Itoa(pid)).CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("%s: %w\n%s", gcore, err, text)
+	}
+	f, err := os.Open(prefix + "." + strconv.Itoa(pid))
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return h.read(f, 0, info.Size(), func(n needle) { found(core, n) }), nil
+}
 
 // process searches one process, and says how much there was. shared are the files in memory that were searched already.
 func (h *haystack) process(pid int, shared map[uint64]bool, found func(place string, n needle)) (size int64, err error) {

@@ -9,6 +9,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // TestLikeIoCopy does the same to Copy and to io.Copy, and wants the same:
@@ -103,6 +105,11 @@ func (r *rig) prod() {
 	}
 }
 
+func (r *rig) copies(copy func(io.Writer, io.Reader) (int64, error)) {
+	defer close(r.done)
+	r.n, r.err = copy(r.dst, r.src)
+}
+
 func story(t *testing.T, l line, e scenario, random *rand.Rand, copy func(io.Writer, io.Reader) (int64, error)) outcome {
 	t.Helper()
 	r := newRig(t, l)
@@ -112,16 +119,14 @@ func story(t *testing.T, l line, e scenario, random *rand.Rand, copy func(io.Wri
 		}
 	}()
 	r.done = make(chan struct{})
-	go func() {
-		defer close(r.done)
-		r.n, r.err = copy(r.dst, r.src)
-	}()
+	go r.copies(copy)
 	for range random.IntN(6) {
 		n := 1 << random.IntN(19)
 		n += random.IntN(n)
 		r.bulk(t, n)
 	}
-	time.Sleep(3 * time.Millisecond) // or a turn that has moved the last byte may still run, and carry more
+	// A turn that has moved the last byte may still run, and would carry more.
+	testwait.Until(t, "the copy waits for its source", func() bool { _, blocked := testwait.Goroutines("splice.(*rig).copies("); return blocked == 1 })
 	e.do(t, r)
 	n, err := r.wait(t)
 	o := outcome{n: n, received: r.received, class: class(err)}

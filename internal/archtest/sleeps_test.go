@@ -11,7 +11,7 @@ import (
 )
 
 // mostSleeps bounds the table below. It goes down, not up.
-const mostSleeps = 24
+const mostSleeps = 23
 
 // sleeps are the places at which tests sleep on the real clock, by file and function, with the number of calls of time.Sleep there. Whoever
 // waits for something waits for the event or with package testwait; a test of package relay lets time pass on the engine's clock (rig.pass);
@@ -42,7 +42,6 @@ var sleeps = map[string]struct {
 	"relay/stw_linux_test.go benchmarkSTW":                                {1, "a benchmark: its load has begun, which peers in other processes make"},
 	"relay/timers_linux_test.go TestIdleLoopsSleep":                       {1, "counts waits of a while: to become a script of the simulated kernel"},
 	"splice/copy_test.go TestEndBehindPipe":                               {1, "an end has arrived behind bytes that nobody takes"},
-	"splice/differential_test.go story":                                   {1, "a turn of io.Copy has ended: nothing tells of that"},
 	"splice/rig_test.go fillUp":                                           {1, "a reader takes nothing for longer than TCP delays its window"},
 }
 

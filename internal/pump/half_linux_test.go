@@ -248,6 +248,10 @@ func TestReset(t *testing.T) {
 			}
 		})
 	})
+	resetFar := func(t *testing.T, w *transfer) {
+		reset(w.far)
+		ready(t, w.dst, sys.Hup, 10*time.Second) // over loopback, too, it may arrive later
+	}
 	gone := func(t *testing.T, w *transfer, st State) {
 		t.Helper()
 		if st != Failed || w.half.AtSrc || w.half.Err != sys.ECONNRESET && w.half.Err != sys.EPIPE {
@@ -256,7 +260,7 @@ func TestReset(t *testing.T) {
 	}
 	t.Run("destination", func(t *testing.T) {
 		eachPair(t, func(t *testing.T, w *transfer) {
-			reset(w.far)
+			resetFar(t, w)
 			w.write(0, 1000)
 			gone(t, w, w.run())
 		})
@@ -264,7 +268,7 @@ func TestReset(t *testing.T) {
 	t.Run("destination, splicing", func(t *testing.T) {
 		eachPair(t, func(t *testing.T, w *transfer) {
 			off := w.bulk(0)
-			reset(w.far)
+			resetFar(t, w)
 			w.write(off, 30_000)
 			gone(t, w, w.run())
 			if w.half.In == w.half.Out {
@@ -277,7 +281,7 @@ func TestReset(t *testing.T) {
 			w.k.Fail(testkernel.Send, sys.EAGAIN, 2)
 			w.write(0, 1000)
 			w.until(WantWrite)
-			reset(w.far)
+			resetFar(t, w)
 			gone(t, w, w.run())
 			if w.half.Held() != 1000 {
 				t.Errorf("%d bytes held of 1000", w.half.Held())

@@ -52,7 +52,7 @@ var lies = map[string]func(w *Worker, send func(b []byte, fds ...int)){
 		send(appendHeader(nil, kindGo, 0))
 	},
 	"flood": func(w *Worker, send func([]byte, ...int)) {
-		for i := range 20_000 {
+		for i := range 6000 { // more than it may hold
 			send(holdOf(uint64(i), "label", 1).encode(), 0)
 			send(message{kind: kindUpgrade, words: []uint64{1}, texts: []string{"/nonexistent"}}.encode())
 		}

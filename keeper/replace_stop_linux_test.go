@@ -69,7 +69,11 @@ func TestStopDuringKeeperUpgrade(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	var longest time.Duration
-	for i := range 15 {
+	rounds := 15
+	if testing.Short() { // an emulated processor takes a minute or two for each
+		rounds = 5
+	}
+	for i := range rounds {
 		r := newRig(t, func(c *childConfig) { c.Config.KeepSelf = false })
 		w := r.runningWorker().upgradeCatching(r.binary("next"))
 		began := time.Now()

@@ -125,7 +125,7 @@ func (g *guest) containerMemory() (string, error) {
 		if err != nil {
 			return err
 		}
-		return g.outOfMemory("/sys/fs/cgroup" + strings.TrimSpace(strings.TrimPrefix(string(text), "0::")))
+		return g.outOfMemory("/sys/fs/cgroup"+strings.TrimSpace(strings.TrimPrefix(string(text), "0::")), worker)
 	})
 	return "the kernel kills the worker; " + seen, err
 }

@@ -219,14 +219,14 @@ func statusField(pid int, name string) string {
 	return ""
 }
 
-// outOfMemory has the kernel kill the process with the highest score of a control group with a limit, for lack of memory: a program in it,
-// which the kernel may not kill, takes memory until that has happened.
-func (g *guest) outOfMemory(group string) error {
+// outOfMemory has the kernel kill a worker for lack of memory of its control group, which has a limit: a program in it, which the kernel may not
+// kill, takes memory until that has happened. Processes whose score is higher, such as those of health checks, are killed first.
+func (g *guest) outOfMemory(group string, worker int) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	hog := exec.Command(self, "hog", group)
+	hog := exec.Command(self, "hog", group, strconv.Itoa(worker))
 	if out, err := hog.CombinedOutput(); err != nil {
 		return fmt.Errorf("hog: %w: %s", err, out)
 	}
@@ -234,23 +234,13 @@ func (g *guest) outOfMemory(group string) error {
 }
 
 // hog is the program that takes memory.
-func hog(group string) error {
+func hog(group string, worker int) error {
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0o644); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0o644); err != nil {
 		return err
 	}
-	killed := func() string {
-		text, _ := os.ReadFile(filepath.Join(group, "memory.events"))
-		for line := range strings.Lines(string(text)) {
-			if n, is := strings.CutPrefix(line, "oom_kill "); is {
-				return n
-			}
-		}
-		return ""
-	}
-	before := killed()
 	for range 4096 {
 		b, err := syscall.Mmap(-1, 0, 1<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 		if err != nil {
@@ -258,10 +248,10 @@ func hog(group string) error {
 		}
 		for i := 0; i < len(b); i += 4096 {
 			b[i] = 1
-			if i%(1<<18) == 0 && killed() != before {
+			if i%(1<<18) == 0 && !proc.Alive(worker) {
 				return nil
 			}
 		}
 	}
-	return errors.New("nobody was killed")
+	return errors.New("the worker was not killed")
 }

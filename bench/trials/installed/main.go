@@ -21,6 +21,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,13 +41,15 @@ type setup struct {
 
 func main() {
 	trial.Main("installed", func() error {
-		if len(os.Args) == 3 {
-			switch os.Args[1] {
-			case "inside":
-				return inside(os.Args[2])
-			case "hog":
-				return hog(os.Args[2])
+		switch {
+		case len(os.Args) == 3 && os.Args[1] == "inside":
+			return inside(os.Args[2])
+		case len(os.Args) == 4 && os.Args[1] == "hog":
+			worker, err := strconv.Atoi(os.Args[3])
+			if err != nil {
+				return err
 			}
+			return hog(os.Args[2], worker)
 		}
 		return command()
 	})

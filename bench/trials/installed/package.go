@@ -197,7 +197,7 @@ func (g *guest) memory() (string, error) {
 	if err := g.runAll("systemctl set-property --runtime penstock MemoryMax=64M"); err != nil {
 		return "", err
 	}
-	seen, err := g.replaced(func(int) error { return g.outOfMemory("/sys/fs/cgroup" + g.unit("ControlGroup")) })
+	seen, err := g.replaced(func(worker int) error { return g.outOfMemory("/sys/fs/cgroup"+g.unit("ControlGroup"), worker) })
 	if err != nil {
 		return "", err
 	}

@@ -17,30 +17,32 @@ func (s *gramSimulation) lookAtGrams() {
 	if s.core.state != closed {
 		s.lookAtDrain()
 	}
-	before, ports := s.groups.queued, fmt.Sprint(s.processes, s.relistens)
+	before := s.groups.queued
+	ports := append(s.groups.now[:0], gramPortNow{s.processes, s.relistens, 0})
 	for _, d := range s.core.datagrams.all {
 		for _, p := range d.ports {
-			ports += fmt.Sprint(" ", p.fd, p.state)
+			now := gramPortNow{p.fd, int(p.state), -1}
 			if p.joined {
-				ports += fmt.Sprint(" ", p.owned)
+				now.owned = p.owned
 			}
+			ports = append(ports, now)
 		}
 	}
-	present := s.present()
-	if ports != s.groups.ports {
-		s.groups.ports = ports
+	s.lookForGrams()
+	if s.groups.now = ports; !slices.Equal(ports, s.groups.ports) {
+		s.groups.ports = append(s.groups.ports[:0], ports...)
 		for i := range before {
 			s.groups.exempt[i] = s.groups.exempt[i] || before[i] || s.groups.queued[i]
 		}
 		for _, x := range s.unresolved {
-			if x.dir == up && !x.got && !x.lost && !x.crashed && !present[x.gramID] {
+			if x.dir == up && !x.got && !x.lost && !x.crashed && !s.present(x) {
 				s.groups.exempt[x.client] = true
 			}
 		}
 	}
-	clients := make(map[gramClientAt]bool)
+	clear(s.groups.flows)
 	for _, d := range s.core.datagrams.all {
-		s.lookAtLoop(d, clients)
+		s.lookAtLoop(d, s.groups.flows)
 	}
 	s.lookAtBegins()
 	s.lookAtLimited()
@@ -51,7 +53,7 @@ func (s *gramSimulation) lookAtGrams() {
 			continue
 		}
 		left = append(left, x)
-		if !present[x.gramID] {
+		if !s.present(x) {
 			missing++
 		}
 	}
@@ -78,7 +80,8 @@ func (s *gramSimulation) clientOf(f *datagramFlow) byte {
 		return s.clientIs(s.lifeOf(f.Value()))
 	}
 	if c := f.Client(); c.Network == UDP {
-		return s.groups.clients[c.AddrPort.String()]
+		var text [64]byte
+		return s.groups.clients[string(c.AddrPort.AppendTo(text[:0]))]
 	}
 	return s.groups.clients[f.Peer().Path]
 }
@@ -362,9 +365,10 @@ func (s *gramSimulation) describeGrams() (text string) {
 	for _, d := range s.core.datagrams.all {
 		text += s.describeGramLoop(d)
 	}
+	s.lookForGrams()
 	for _, x := range s.unresolved {
 		if !x.got && !x.lost && !x.crashed {
-			if text += fmt.Sprintf("unresolved: %v, %d bytes, in a queue %v\n", x.gramID, x.size, s.present()[x.gramID]); len(text) > 4000 {
+			if text += fmt.Sprintf("unresolved: %v, %d bytes, in a queue %v\n", x.gramID, x.size, s.present(x)); len(text) > 4000 {
 				return text + "and others\n"
 			}
 		}

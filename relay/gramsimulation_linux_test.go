@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/penstock/penstock/internal/loop"
@@ -45,7 +44,7 @@ type gramSimulation struct {
 	in               *sys.Vector
 	out              *sys.Vector
 	restoredAll      int64
-	lent             []*[2][][]byte
+	lent             []*gramLent
 	seen             gramSeen
 	groups           gramGroups
 	paces            gramPaces
@@ -58,6 +57,7 @@ type gramSimulation struct {
 	removedEver      bool
 	clientLeft       bool
 	ticks            int64 // steps and turns
+	looks            int64 // for datagrams
 	drops            gramDrops
 	begins           gramBegins
 }
@@ -113,6 +113,7 @@ type gramSent struct {
 	lost    bool   // by the world
 	crashed bool   // it was not there when a process had died
 	at      int64  // when it was sent, by gramSimulation.ticks
+	seen    int64  // when it was in flight or in a queue last, by gramSimulation.looks
 	from    string // of a client: its name then
 }
 
@@ -134,8 +135,12 @@ type gramHeard struct {
 type gramGroups struct {
 	queued, exempt [256]bool // by client
 	clients        map[string]byte
-	ports          string
+	ports, now     []gramPortNow
+	flows          map[gramClientAt]bool // that a look has found
 }
+
+// gramPortNow is what a change of a listener's sockets shows in.
+type gramPortNow struct{ fd, state, owned int }
 
 // gramEnd is a client or an upstream.
 type gramEnd struct {
@@ -170,7 +175,7 @@ func newGramSimulation(kind gramWorld) *gramSimulation {
 	s := &gramSimulation{
 		simulation: newEmptySimulation(),
 		kind:       kind,
-		groups:     gramGroups{clients: make(map[string]byte)},
+		groups:     gramGroups{clients: make(map[string]byte), flows: make(map[gramClientAt]bool)},
 		sent:       make(map[gramID]*gramSent), order: make(map[gramVia]uint32),
 		in: sys.NewVector(1, 1, sys.Unix), out: sys.NewVector(1, 1, sys.Unix),
 	}
@@ -316,26 +321,6 @@ func (s *gramSimulation) dropped() (n int64) {
 	return n
 }
 
-// gramLoopMemory is the memory into which loops receive. Making it anew for each process took two fifths of the time.
-var gramLoopMemory = sync.Pool{New: func() any { return &[2][][]byte{dgramBuffers(), dgramBuffers()} }}
-
-// lend gives a loop what it would make when its first port comes, and when that has its first reply.
-func (s *gramSimulation) lend(d *datagrams) {
-	m := gramLoopMemory.Get().(*[2][][]byte)
-	s.lent = append(s.lent, m)
-	d.prepareWith(m[0])
-	r := newReplyMemory(s.family(), m[1])
-	*d.memoryOf(s.family()) = []replyMemory{r}
-}
-
-// takeBack takes it back from a process that has ended.
-func (s *gramSimulation) takeBack() {
-	for _, m := range s.lent {
-		gramLoopMemory.Put(m)
-	}
-	s.lent = nil
-}
-
 func (s *gramSimulation) start() {
 	keep := &hold.Keep{Holder: s.keeper, Held: s.keeper.give(), After: -1}
 	if s.kind.after > 0 {
@@ -477,28 +462,32 @@ func (s *gramSimulation) died() {
 		f.lost = f.lost || f.records == 0 && !f.kept
 	}
 	s.drop()
-	present := s.present()
+	s.lookForGrams()
 	for _, x := range s.unresolved {
-		x.crashed = x.crashed || !x.got && !x.lost && !present[x.gramID]
+		x.crashed = x.crashed || !x.got && !x.lost && !s.present(x)
 	}
 }
 
-// present returns the datagrams that are in flight or in a queue.
-func (s *gramSimulation) present() map[gramID]bool {
-	all := make(map[gramID]bool)
+// lookForGrams finds the datagrams that are in flight or in a queue: see present.
+func (s *gramSimulation) lookForGrams() {
+	s.looks++
 	s.groups.queued = [256]bool{}
 	s.world.Datagrams(func(b []byte, queued bool) {
 		if len(b) < gramHead {
 			return
 		}
 		id := idOf(b)
-		all[id] = true
+		if x := s.sent[id]; x != nil {
+			x.seen = s.looks
+		}
 		if queued && id.dir == up {
 			s.groups.queued[id.client] = true
 		}
 	})
-	return all
 }
+
+// present reports whether the last look has found a datagram.
+func (s *gramSimulation) present(x *gramSent) bool { return x.seen == s.looks }
 
 func (s *gramSimulation) lifeOf(value any) *gramLife {
 	if n, ok := value.(int); ok && n < len(s.flows) {

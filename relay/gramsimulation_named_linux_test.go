@@ -2,9 +2,7 @@ package relay
 
 import (
 	"bytes"
-	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/penstock/penstock/relay/origin"
 )
@@ -100,6 +98,12 @@ func (s *gramSimulation) lookAtHeader(b []byte, dir byte) []byte {
 	return rest
 }
 
+// gramNamedMarks are the marks of each kind of proxies, and gramProxied is what clients have sent to, as their proxies say.
+var (
+	gramNamedMarks = [...]string{markNamed + "0", markNamed + "1", markNamed + "2", markNamed + "3"}
+	gramProxied    = netip.MustParsePrefix("192.0.2.1/32")
+)
+
 // lookAtName checks that a flow has the name of its client and a place in the table.
 func (s *gramSimulation) lookAtName(f *datagramFlow) {
 	if f.named() != (s.kind.named != gramNamedNone) || f.shares() != s.kind.shared() {
@@ -109,9 +113,9 @@ func (s *gramSimulation) lookAtName(f *datagramFlow) {
 	if !f.named() {
 		return
 	}
-	s.seen.marks[fmt.Sprint(markNamed, s.kind.named)]++
+	s.seen.marks[gramNamedMarks[s.kind.named]]++
 	n := &f.settings.name
-	if want := clientNumber(1 + int(s.clientOf(f))); n.client != want || f.Client().AddrPort != want || !strings.HasPrefix(n.to.String(), "192.0.2.1") && !strings.HasPrefix(n.to.String(), "[::ffff:192.0.2.1]") {
+	if want := clientNumber(1 + int(s.clientOf(f))); n.client != want || f.Client().AddrPort != want || !gramProxied.Contains(n.to.Addr().Unmap()) {
 		s.fail("the flow in slot %d is that of %v, which has sent to %v, and its client is %v", f.slot, n.client, n.to, f.Client())
 	}
 	if got := f.port.get(f); got == nil {

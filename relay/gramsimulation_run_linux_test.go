@@ -422,6 +422,7 @@ func TestSimulateDatagrams(t *testing.T) {
 func simulateGramSeeds(t *testing.T, first uint64, n int) {
 	var done, flows, deaths, upgrades, delivered, restored atomic.Int64
 	var failed atomic.Bool
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // as in simulateSeeds
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(simMemory))
 	var seenLock sync.Mutex
 	var seen gramSeen

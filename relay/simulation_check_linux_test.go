@@ -19,6 +19,12 @@ const (
 
 var simContext = context.Background()
 
+// simLooked is memory that a look uses.
+type simLooked struct {
+	pipes []uint32
+	info  FlowInfo
+}
+
 // look checks what must be true between two turns: docs/invariants.md, 25 to 30.
 func (s *simulation) look() {
 	if s.core == nil || s.wrong != nil {
@@ -73,7 +79,7 @@ func (s *simulation) lookAt(st *streams) (leased int64) {
 		if x := s.flowOf(&f.Flow); x != nil {
 			x.kept, x.ref, x.loop = f.kept, f.ref(), st.loop.Index
 			s.lookAtPace(x, f)
-			s.lookAtTold(&x.told, x.id, &f.Flow, true)
+			s.lookAtTold(&x.told, int(x.id), &f.Flow, true)
 			if f.echo != (x.builtin == Echo) && f.state == streamRelaying {
 				s.fail("the flow in slot %d returns what its client sends: %v, and its upstream is %v", f.slot, f.echo, x.builtin)
 			}

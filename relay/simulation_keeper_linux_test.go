@@ -3,10 +3,9 @@
 package relay
 
 import (
-	"cmp"
-	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -27,10 +26,11 @@ type simKeeper struct {
 	r       *rand.Rand
 	k       *keeper.Simulated
 	workers map[int]*simWorker // that were not reaped
+	ordered []*simWorker       // the same in the order in which they were started; one that is reaped leaves a new slice
 	runs    *simWorker         // whose process is that of the simulation
 	lastID  int
-	late    []int // descriptors that it will close
-	buf     []byte
+	late    []int              // descriptors that it will close
+	buf     *[2][64 << 10]byte // for messages that the keeper reads, and for those that a worker does
 
 	files   map[holdKey][]any // of what is in the model
 	unsure  map[holdKey]bool  // dropped, and the keeper may not know yet
@@ -59,9 +59,11 @@ type simWorker struct {
 
 const simKeepers = true
 
+var simMessages = sync.Pool{New: func() any { return new([2][64 << 10]byte) }}
+
 func newSimKeeper(h *simHolder) *simKeeper {
 	n := h.s.real
-	k := &simKeeper{h: h, s: h.s, r: rand.New(rand.NewPCG(uint64(n), 4)), workers: make(map[int]*simWorker), buf: make([]byte, 64<<10),
+	k := &simKeeper{h: h, s: h.s, r: rand.New(rand.NewPCG(uint64(n), 4)), workers: make(map[int]*simWorker), buf: simMessages.Get().(*[2][64 << 10]byte),
 		files: make(map[holdKey][]any), unsure: make(map[holdKey]bool), unheld: make(map[holdKey]bool), before: make(map[holdKey][]any), asks: make(chan struct{}, 1)}
 	w := h.s.world
 	w.PairBuffer = [...]int{212992, 212992, 40_000, 33_000}[n%4] // longer than any message
@@ -110,6 +112,7 @@ func (k *simKeeper) Start() (id, pid int, err error) {
 		return 0, 0, e
 	}
 	k.workers[w.id] = w
+	k.ordered = append(k.ordered, w)
 	return w.id, 1000 + w.id, nil
 }
 
@@ -216,20 +219,16 @@ func (k *simKeeper) flush() error {
 	return err
 }
 
-// each returns the workers in an order that is always the same.
-func (k *simKeeper) each() []*simWorker {
-	return slices.SortedFunc(maps.Values(k.workers), func(a, b *simWorker) int { return cmp.Compare(a.id, b.id) })
-}
-
 // read has the keeper read one message of a worker, and reports whether there was one.
 func (k *simKeeper) read(w *simWorker) bool {
-	n, fds, lost, e := k.h.process.RecvFDs(w.own, k.buf, nil)
+	b := k.buf[0][:]
+	n, fds, lost, e := k.h.process.RecvFDs(w.own, b, nil)
 	if e == sys.ECONNRESET { // the worker has died before it had read everything
-		n, fds, lost, e = k.h.process.RecvFDs(w.own, k.buf, nil)
+		n, fds, lost, e = k.h.process.RecvFDs(w.own, b, nil)
 	}
 	switch {
 	case e == 0 && n > 0:
-		k.k.Handle(w.id, k.buf[:n], fds, lost)
+		k.k.Handle(w.id, b[:n], fds, lost)
 		return true
 	case e == 0 && !w.hungUp:
 		w.hungUp = true
@@ -240,7 +239,7 @@ func (k *simKeeper) read(w *simWorker) bool {
 
 // readAll has it read everything, and send what did not fit before.
 func (k *simKeeper) readAll() (some bool) {
-	for _, w := range k.each() {
+	for _, w := range k.ordered {
 		some = k.writes(w) || some
 		for k.workers[w.id] != nil && k.read(w) {
 			some = true
@@ -261,7 +260,7 @@ func (k *simKeeper) writes(w *simWorker) bool {
 // take has a worker read one message, and reports whether there was one.
 func (w *simWorker) take() bool {
 	k := w.k
-	b := make([]byte, 64<<10)
+	b := k.buf[1][:]
 	n, fds, lost, e := w.process.RecvFDs(w.fd, b, nil)
 	if e == sys.EAGAIN {
 		return false
@@ -270,10 +269,11 @@ func (w *simWorker) take() bool {
 		k.s.fail("a worker has lost its keeper: %v", e)
 		return false
 	}
+	asks := keeper.AsksToHandOver(b[:n])
 	if !w.w.Take(b[:n], fds, lost) {
 		k.s.fail("a worker does not understand its keeper")
 	}
-	if keeper.AsksToHandOver(b[:n]) {
+	if asks {
 		<-k.asks
 		k.toEnd = true
 	}
@@ -320,6 +320,7 @@ func (k *simKeeper) reap(w *simWorker, d keeper.Death) {
 	}
 	k.h.process.Close(w.own)
 	delete(k.workers, w.id)
+	k.ordered = slices.DeleteFunc(slices.Clone(k.ordered), func(x *simWorker) bool { return x == w })
 	if w == k.runs {
 		k.compare(true)
 		k.runs = nil
@@ -340,7 +341,7 @@ func (k *simKeeper) standbyActs() (some bool) {
 
 // reapOthers ends those that the keeper has killed or that have died, but for the one that works.
 func (k *simKeeper) reapOthers() {
-	for _, w := range k.each() {
+	for _, w := range k.ordered {
 		if w != k.runs && (w.killed || w.dead) {
 			k.reap(w, keeper.Death{Signal: 9})
 		}
@@ -542,7 +543,7 @@ func (k *simKeeper) act() (some bool) {
 	k.tick()
 	switch k.r.IntN(6) {
 	case 0, 1:
-		all := k.each()
+		all := k.ordered
 		w := all[k.r.IntN(len(all))]
 		some = k.writes(w) || k.read(w)
 	case 2:
@@ -656,10 +657,11 @@ func (k *simKeeper) leaves() {
 // close ends everything.
 func (k *simKeeper) close() {
 	k.over = true
-	for _, w := range k.each() {
+	for _, w := range k.ordered {
 		w.process.Exit()
 	}
 	k.h.process.Exit()
+	simMessages.Put(k.buf)
 }
 
 // lose lets a flow get lost.

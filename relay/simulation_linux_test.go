@@ -52,7 +52,7 @@ type simulation struct {
 	acceptErrors int64     // of all processes
 	recorded     simCounts // by all records
 	seen         simSeen
-	looked       struct{ pipes []uint32 }
+	looked       simLooked
 	attempts     int  // to connect to an upstream
 	refused      bool // connects were, or timed out
 	closing      bool // the engine was closed
@@ -530,7 +530,7 @@ func (s *simulation) done(r *Record) {
 		s.fail("flow %d ends with %s, and the error is %v", f.id, r.Cause, r.Err)
 	}
 	if f.told.process > 0 {
-		s.compareTold(f.id, &f.told.info.Record, r, f.told.info.State == stats.StateRelaying)
+		s.compareTold(int(f.id), &f.told.info.Record, r, f.told.info.State == stats.StateRelaying)
 	}
 	s.seen.causes[r.Cause]++
 	for h, t := range [2]Transfer{up: r.Up, down: r.Down} {

@@ -20,57 +20,56 @@ type simTold struct {
 	at       time.Duration // when that was told
 }
 
-// infoOf returns what the engine would tell of a flow, without asking the kernel.
-func infoOf(f *Flow) (i FlowInfo) {
-	f.info(&i)
+// infoOf fills i with what the engine would tell of a flow, without asking the kernel.
+func infoOf(f *Flow, i *FlowInfo) {
+	f.info(i)
 	i.Connect, i.FirstByte, i.Queued = f.connect, f.firstByte, f.queued
-	return i
 }
 
 // lookAtTold compares what is told of a flow now with what was told before. name says which flow it is, and carries whether all that is read keeps it from being
 // idle.
-func (s *simulation) lookAtTold(told *simTold, name any, f *Flow, carries bool) {
-	now, before := infoOf(f), told.info
+func (s *simulation) lookAtTold(told *simTold, name int, f *Flow, carries bool) {
+	now, before := &s.looked.info, &told.info
+	infoOf(f, now)
 	at := s.world.Elapsed()
 	active := s.sinceBegin(now.Start.Add(now.Duration - now.Idle))
-	first, other := told.process == 0, told.process != s.processes
-	earlier := told.at
-	lasted := told.active
-	timeouts, rate := told.timeouts, told.rate
-	*told = simTold{info: now, timeouts: f.Timeouts(), rate: f.owner.rate(f), process: s.processes, active: active, at: at}
+	timeouts, rate := f.Timeouts(), f.owner.rate(f)
 	if active > at {
 		s.fail("flow %v has moved something at %v, and now it is %v", name, active, at)
 	}
-	if first {
-		return
-	}
-	s.compareTold(name, &before.Record, &now.Record, before.State == stats.StateRelaying)
-	if told.timeouts != timeouts {
-		s.fail("flow %v had the timeouts %+v, and has %+v", name, timeouts, told.timeouts)
-	}
-	if told.rate != rate && before.State == stats.StateRelaying {
-		s.fail("flow %v relayed at %d bytes a second, and has %d", name, rate, told.rate)
-	}
-	if now.State != stats.StateRelaying && before.State == stats.StateRelaying {
-		s.fail("flow %v has relayed, and is %v", name, now.State)
-	}
-	if other {
-		told.before = active
-		if now.Up.Read == before.Up.Read && now.Down.Read == before.Down.Read {
-			told.before = lasted
+	if told.process != 0 {
+		s.compareTold(name, &before.Record, &now.Record, before.State == stats.StateRelaying)
+		if timeouts != told.timeouts {
+			s.fail("flow %v had the timeouts %+v, and has %+v", name, told.timeouts, timeouts)
 		}
-		return
-	}
-	if now.Attempts < before.Attempts {
-		s.fail("flow %v has made %d attempts, and had made %d", name, now.Attempts, before.Attempts)
+		if rate != told.rate && before.State == stats.StateRelaying {
+			s.fail("flow %v relayed at %d bytes a second, and has %d", name, told.rate, rate)
+		}
+		if now.State != stats.StateRelaying && before.State == stats.StateRelaying {
+			s.fail("flow %v has relayed, and is %v", name, now.State)
+		}
 	}
 	moved := now.Up.Read != before.Up.Read || now.Down.Read != before.Down.Read
-	if moved && carries && active < earlier {
-		s.fail("flow %v has moved something between %v and %v, and the last time is said to be %v", name, earlier, at, active)
+	earlier := time.Duration(0)
+	switch {
+	case told.process == 0:
+	case told.process != s.processes:
+		earlier = active
+		if !moved {
+			earlier = told.active
+		}
+	default:
+		if now.Attempts < before.Attempts {
+			s.fail("flow %v has made %d attempts, and had made %d", name, now.Attempts, before.Attempts)
+		}
+		if moved && carries && active < told.at {
+			s.fail("flow %v has moved something between %v and %v, and the last time is said to be %v", name, told.at, at, active)
+		}
+		if active < told.active {
+			s.fail("flow %v had moved something last at %v, and is said to have at %v", name, told.active, active)
+		}
 	}
-	if active < lasted {
-		s.fail("flow %v had moved something last at %v, and is said to have at %v", name, lasted, active)
-	}
+	*told = simTold{info: *now, timeouts: timeouts, rate: rate, process: s.processes, active: active, before: earlier, at: at}
 }
 
 // sinceBegin is a time by the world's clock.
@@ -79,31 +78,53 @@ func (s *simulation) sinceBegin(t time.Time) time.Duration {
 }
 
 // compareTold compares what is told of a flow, or its record, with what was told before, of one that relayed then or did not yet.
-func (s *simulation) compareTold(name any, before, now *Record, relayed bool) {
-	same := func(what string, is bool, was, now any) {
-		if !is {
-			s.fail("flow %v: its %s was %v, and is said to be %v", name, what, was, now)
-		}
+func (s *simulation) compareTold(name int, before, now *Record, relayed bool) {
+	differs := func(what string, was, now any) {
+		s.fail("flow %v: its %s was %v, and is said to be %v", name, what, was, now)
 	}
-	same("ID", now.ID == before.ID || s.damaged, before.ID, now.ID)
-	same("peer", now.Peer == before.Peer, before.Peer, now.Peer)
-	same("client", now.Client == before.Client, before.Client, now.Client)
-	same("start", now.Start.Equal(before.Start), before.Start, now.Start)
-	same("time in queues", now.Queued >= before.Queued, before.Queued, now.Queued)
+	if now.ID != before.ID && !s.damaged {
+		differs("ID", before.ID, now.ID)
+	}
+	if now.Peer != before.Peer {
+		differs("peer", before.Peer, now.Peer)
+	}
+	if now.Client != before.Client {
+		differs("client", before.Client, now.Client)
+	}
+	if !now.Start.Equal(before.Start) {
+		differs("start", before.Start, now.Start)
+	}
+	if now.Queued < before.Queued {
+		differs("time in queues", before.Queued, now.Queued)
+	}
 	if !relayed {
 		return
 	}
-	same("number of attempts", now.Attempts == before.Attempts || now.Attempts > before.Attempts && now.Upstream.Network.Datagrams(), before.Attempts, now.Attempts)
+	if now.Attempts != before.Attempts && !(now.Attempts > before.Attempts && now.Upstream.Network.Datagrams()) {
+		differs("number of attempts", before.Attempts, now.Attempts)
+	}
 	if now.Attempts == before.Attempts {
-		same("upstream", now.Upstream == before.Upstream, before.Upstream, now.Upstream)
-		same("time to connect", now.Connect == before.Connect, before.Connect, now.Connect)
+		if now.Upstream != before.Upstream {
+			differs("upstream", before.Upstream, now.Upstream)
+		}
+		if now.Connect != before.Connect {
+			differs("time to connect", before.Connect, now.Connect)
+		}
 	}
-	same("time of the first byte", before.FirstByte == 0 || now.FirstByte == before.FirstByte, before.FirstByte, now.FirstByte)
-	for dir, was := range [2]*Transfer{up: &before.Up, down: &before.Down} {
-		is := [2]*Transfer{up: &now.Up, down: &now.Down}[dir]
-		fewer := is.Read < was.Read || is.Written < was.Written || is.Spliced < was.Spliced || is.Datagrams < was.Datagrams || is.DatagramsDropped < was.DatagramsDropped
-		same([2]string{up: "account of direction up", down: "account of direction down"}[dir], !fewer, *was, *is)
+	if before.FirstByte != 0 && now.FirstByte != before.FirstByte {
+		differs("time of the first byte", before.FirstByte, now.FirstByte)
 	}
+	if fewer(&before.Up, &now.Up) {
+		differs("account of direction up", before.Up, now.Up)
+	}
+	if fewer(&before.Down, &now.Down) {
+		differs("account of direction down", before.Down, now.Down)
+	}
+}
+
+// fewer reports whether less is counted in a direction than was before.
+func fewer(was, is *Transfer) bool {
+	return is.Read < was.Read || is.Written < was.Written || is.Spliced < was.Spliced || is.Datagrams < was.Datagrams || is.DatagramsDropped < was.DatagramsDropped
 }
 
 // lookAtAddresses compares what is told of the sockets of flows that relay with what their peers know.
@@ -121,8 +142,8 @@ func (s *simulation) lookAtAddresses() {
 			if x == nil || f.state != streamRelaying || f.hasInner() || f.cause != CauseNone {
 				return
 			}
-			var told FlowInfo
-			f.detail(&told)
+			told := new(FlowInfo)
+			f.detail(told)
 			if told.Loop != st.loop.Index {
 				s.fail("flow %d is said to be on loop %d, and is on %d", x.id, told.Loop, st.loop.Index)
 			}
@@ -139,7 +160,8 @@ func (s *simulation) lookAtAddresses() {
 			if (told.ClientTCP != nil) != f.tcp[sideClient] || (told.UpstreamTCP != nil) != (f.tcp[sideUpstream] && f.fd[sideUpstream] >= 0) || f.tcp[sideClient] == x.unix[sideClient] {
 				s.fail("flow %d: sockets of TCP are %v, and it is said: %v and %v", x.id, f.tcp, told.ClientTCP, told.UpstreamTCP)
 			}
-			if now := infoOf(&f.Flow); told.Connect != now.Connect || told.FirstByte != now.FirstByte || told.Queued != now.Queued {
+			now := &s.looked.info
+			if infoOf(&f.Flow, now); told.Connect != now.Connect || told.FirstByte != now.FirstByte || told.Queued != now.Queued {
 				s.fail("flow %d: %+v is told, rather than %+v", x.id, told.Record, now.Record)
 			}
 		})

@@ -278,8 +278,10 @@ func (w *World) Datagrams(have func(b []byte, queued bool)) {
 				have(p.b, queued)
 				continue
 			}
-			for _, one := range p.split() {
-				have(one.b, queued)
+			for b := p.b; len(b) > 0; {
+				n := min(p.segment, len(b))
+				have(b[:n], queued)
+				b = b[n:]
 			}
 		}
 	}

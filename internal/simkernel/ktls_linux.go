@@ -173,7 +173,7 @@ func (p *Process) SendRecord(fd int, kind uint8, b []byte) sys.Errno {
 		return e
 	}
 	s.tls.sends = kind
-	_, e = sendFrom(s, b)
+	_, e = p.moves.sendFrom(s, b)
 	s.tls.sends = sys.RecordData
 	p.point("send-record")
 	return e

@@ -33,6 +33,7 @@ type Process struct {
 	calls  int
 	dies   int // the number of half calls until the process dies; 0: it does not
 	edges  []edge
+	moves  mover
 }
 
 // edge is one that is due before the next call.
@@ -316,7 +317,7 @@ func (p *Process) Recv(fd int, b []byte) (int, sys.Errno) {
 	if e != 0 {
 		return 0, e
 	}
-	n, e := recvInto(s, b, most)
+	n, e := p.moves.recvInto(s, b, most)
 	p.point("recv")
 	return n, e
 }
@@ -355,7 +356,7 @@ func (p *Process) RecvOne(fd int, m *sys.Message, b []byte) (int, sys.Errno) {
 		p.point("recv-one")
 		return 0, e
 	}
-	n, e := recvInto(s, b, most)
+	n, e := p.moves.recvInto(s, b, most)
 	if e == 0 {
 		m.SetMoved(n)
 	}
@@ -381,7 +382,7 @@ func (p *Process) Send(fd int, b []byte) (int, sys.Errno) {
 	if e != 0 {
 		return 0, e
 	}
-	n, e := sendFrom(s, b[:most])
+	n, e := p.moves.sendFrom(s, b[:most])
 	p.point("send")
 	return n, e
 }
@@ -400,7 +401,7 @@ func (p *Process) SendOne(fd int, m *sys.Message, b []byte) (int, sys.Errno) {
 		if bad != 0 {
 			return 0, bad
 		}
-		n, e = sendFrom(s, b[:most])
+		n, e = p.moves.sendFrom(s, b[:most])
 	}
 	if e == 0 {
 		m.SetMoved(n)

@@ -115,17 +115,33 @@ func (p *Process) tcp(fd int) (*tcpSocket, sys.Errno) {
 	return nil, sys.EOPNOTSUPP
 }
 
+// mover moves bytes between the memory of a process and its sockets, in one call after the other.
+type mover struct {
+	socket stream
+	rest   []byte // of what the process gives, or of where it wants to have something
+	take   func(n int)
+	put    func(in []byte)
+}
+
 // sendFrom sends p.
-func sendFrom(s stream, p []byte) (int, sys.Errno) {
-	return s.write(len(p), func(n int) {
-		s.put(p[:n])
-		p = p[n:]
-	})
+func (m *mover) sendFrom(s stream, p []byte) (int, sys.Errno) {
+	if m.take == nil {
+		m.take = func(n int) {
+			m.socket.put(m.rest[:n])
+			m.rest = m.rest[n:]
+		}
+	}
+	m.socket, m.rest = s, p
+	return s.write(len(p), m.take)
 }
 
 // recvInto receives up to most bytes into b.
-func recvInto(s stream, b []byte, most int) (int, sys.Errno) {
-	return s.recv(min(most, len(b)), func(in []byte) { b = b[copy(b, in):] })
+func (m *mover) recvInto(s stream, b []byte, most int) (int, sys.Errno) {
+	if m.put == nil {
+		m.put = func(in []byte) { m.rest = m.rest[copy(m.rest, in):] }
+	}
+	m.rest = b
+	return s.recv(min(most, len(b)), m.put)
 }
 
 // spliceTo is tcp_splice_read and unix_stream_splice_read.

@@ -53,7 +53,9 @@ const (
 	costAhead   = "bytes read into a pipe that held some"
 	costLarger  = "a larger send buffer"
 	costBuiltin = "built in: "
-	costCopied  = "bytes copied out of a pipe"
+	// costKernelTLS is TLS that the kernel has got.
+	costKernelTLS = "TLS of the kernel"
+	costCopied    = "bytes copied out of a pipe"
 
 	costBig, costSmall = 18 << 10, 8 << 10
 	// costAsks is how often a socket may be asked in one turn in vain: for an event of its own, and for one of the other side.
@@ -179,6 +181,15 @@ func (k *costKernel) SendOne(fd int, m *sys.Message, b []byte) (int, sys.Errno) 
 	n, e := k.Process.SendOne(fd, m, b)
 	k.answered(fd, true, e)
 	return n, e
+}
+
+// GiveTLS implements [sys.Kernel].
+func (k *costKernel) GiveTLS(fd int, out, in *sys.TLSKeys) (bool, sys.Errno) {
+	sends, e := k.Process.GiveTLS(fd, out, in)
+	if e == 0 {
+		k.s.seen.costs[costKernelTLS]++
+	}
+	return sends, e
 }
 
 // Pipe implements [sys.Kernel].

@@ -22,11 +22,10 @@ import (
 )
 
 var (
-	simulateFor       = flag.Duration("simulate", 0, "how long TestSimulate runs schedules of random seeds; 0: a fixed number of them")
-	simulateSeed      = flag.Uint64("simulate.seed", 0, "run the schedule of this seed only")
-	simulateText      = flag.String("simulate.schedule", "", "run this schedule only, as a failure has printed it")
-	simulateKernelTLS = flag.Bool("simulate.kernel-tls", false, "the kernel has kTLS in half of the schedules with TLS in which no process lingers: not all of what it finds is explained yet")
-	simulateSecure    = flag.Bool("simulate.secure", false, "streams have TLS in each schedule")
+	simulateFor    = flag.Duration("simulate", 0, "how long TestSimulate runs schedules of random seeds; 0: a fixed number of them")
+	simulateSeed   = flag.Uint64("simulate.seed", 0, "run the schedule of this seed only")
+	simulateText   = flag.String("simulate.schedule", "", "run this schedule only, as a failure has printed it")
+	simulateSecure = flag.Bool("simulate.secure", false, "streams have TLS in each schedule")
 	// A mutant may make each run of a schedule long.
 	simulateShrink = flag.Bool("simulate.shrink", true, "look for the fewest steps that still fail")
 )
@@ -164,7 +163,7 @@ func drawScheduleOf(seed uint64, secure bool) simSchedule {
 			}
 		}
 	}
-	x.kernelTLS = *simulateKernelTLS && x.secure > 0 && !x.linger && r.IntN(2) == 0
+	x.kernelTLS = x.secure > 0 && !x.linger && r.IntN(2) == 0
 	return x
 }
 

@@ -189,7 +189,7 @@ func (s *simulation) explains(f *simFlow, c Cause) bool {
 // looksReset reports whether the connection of a side has ended well, and looks to the next process as if the one that died in the flow's turn had
 // taken the error of a reset: the kernel's counter has an urgent byte in it.
 func (f *simFlow) looksReset(side int) bool {
-	return f.inTurn && len(f.half[side].urgent) > 0 && f.half[up].ended && f.half[down].ended
+	return f.inTurn && !f.unix[side] && len(f.half[side].urgent) > 0 && f.half[up].ended && f.half[down].ended
 }
 
 // simHalf is a direction, by the side that sends.
@@ -416,7 +416,7 @@ func (s *simulation) died() {
 				}
 				f.inTurn = true
 				f.crashed = f.crashed || st.keep.ledger.Record(note.Slot).Crashes()+1 >= crashesMost
-				if h := &f.half[note.Half]; note.Phase == ledger.PhaseReading && !h.waits {
+				if h := &f.half[note.Half]; note.Phase == ledger.PhaseReading && !h.waits && !f.unix[note.Half] {
 					in, _ := st.keep.turn.Counts()
 					h.doubts, h.doubtAt = h.doubts+1, in-h.overtaken
 				}

@@ -80,8 +80,8 @@ const (
 )
 
 // simCostsWanted are what schedules must have done to save time.
-var simCostsWanted = []string{costAhead, costLarger, costCopied, costBuiltin + "echo", costBuiltin + "discard", costKernelTLS,
-	"client: TLS 1.2", "client: TLS 1.3", "upstream: TLS 1.2", "upstream: TLS 1.3", "client: cut", "upstream: cut", "client: cut within a record", "upstream: cut within a record", "client: not TLS", "client: h2", "upstream: h2", "client: http/1.1", "upstream: not TLS",
+var simCostsWanted = []string{costAhead, costLarger, costCopied, costBuiltin + "echo", costBuiltin + "discard", costKernelTLS, costUnixUrgent,
+	"client: TLS 1.2", "client: TLS 1.3", "upstream: TLS 1.2", "upstream: TLS 1.3", "client: cut", "upstream: cut", "client: cut within a record", "upstream: cut within a record", "client: not TLS", "client: h2", "upstream: h2", "client: http/1.1", "upstream: not TLS", "client: urgent data beside TLS", "upstream: urgent data beside TLS",
 	sayPreface, sayReply, sayAnswer, sayRudely + "0", sayRudely + "1", sayRudely + "2", sayRudely + "3", sayBeforeTLS, lingerSplit, lingerEnds, lingerDies}
 
 // simKeeperWanted are what the keeper must have done.

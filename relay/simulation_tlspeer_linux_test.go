@@ -31,6 +31,7 @@ type simPeer struct {
 	shut    bool // that was sent
 	greeted bool // a client has sent its first byte
 	words   bool // of an upstream: what is said before TLS is not over
+	urgent  bool // it has sent an urgent byte
 }
 
 // newPeer makes the peer of a side, of which first was read. Its handshake begins when what is said before it is over.

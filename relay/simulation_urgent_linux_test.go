@@ -11,8 +11,11 @@ import (
 // Urgent data in a simulation: it stops nothing and ends nothing. The urgent byte is skipped, unless a later one has come before that: then it is
 // part of the stream. It differs from the byte that comes next.
 //
-// If it comes between an event and the read that this causes, the kernel's counter says from then on a byte more than was read, and nothing tells so.
+// Of TCP: if it comes between an event and the read that this causes, the kernel's counter says from then on a byte more than was read, and nothing tells so.
 // If a process dies in a read after that, another byte is delivered in its place, behind what was read. See docs/kernel.md.
+
+// costUnixUrgent is an urgent byte of a Unix socket.
+const costUnixUrgent = "urgent data of Unix sockets"
 
 // urgentByte is one that is sent in front of byte n of a direction of a flow.
 func urgentByte(id byte, side int, n int64) byte { return ^simByte(id, side, n) }
@@ -20,15 +23,38 @@ func urgentByte(id byte, side int, n int64) byte { return ^simByte(id, side, n) 
 // sendUrgent lets a peer send an urgent byte.
 func (s *simulation) sendUrgent(f *simFlow, side int) bool {
 	h := &f.half[side]
-	if f.fd[side] < 0 || h.ended || f.unix[side] || h.sent == 0 || f.builtin != 0 || f.secure.has() {
+	if f.fd[side] < 0 || h.ended || h.sent == 0 || f.builtin != 0 {
 		return false
+	}
+	if p := f.peerOf(side); p != nil {
+		return s.sendUrgentTLS(p)
 	}
 	e := s.peers.SendUrgent(f.fd[side], urgentByte(f.id, side, h.sent))
 	switch {
 	case e == 0:
 		h.urgent = append(h.urgent, h.sent)
+		if f.unix[side] {
+			s.seen.costs[costUnixUrgent]++
+		}
 	case e != sys.EAGAIN:
 		s.broken(f, side, e)
+	}
+	return e == 0
+}
+
+// sendUrgentTLS lets a peer send an urgent byte beside its TLS, also within a record. It is skipped, and nothing shows it. One more could overtake the
+// first, which would then be a part of the stream, and that no TLS any more; and where the kernel has the TLS, its reading ends in front of the byte.
+func (s *simulation) sendUrgentTLS(p *simPeer) bool {
+	if !p.over || p.fin || p.urgent || s.kernelTLS {
+		return false
+	}
+	e := s.peers.SendUrgent(p.fd(), 0xff)
+	switch {
+	case e == 0:
+		p.urgent = true
+		s.seen.costs[Side(p.side).String()+": urgent data beside TLS"]++
+	case e != sys.EAGAIN:
+		s.brokenTLS(p, e)
 	}
 	return e == 0
 }

@@ -2,6 +2,7 @@ package simkernel
 
 import (
 	"math"
+	"slices"
 	"syscall"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -39,6 +40,7 @@ const (
 // unixPiece is a socket buffer: what one send has sent, or a part of it.
 type unixPiece struct {
 	b     []byte
+	oob   bool // it is the last byte that was sent out of band, and nobody has passed it: oob_skb
 	cost  int
 	whole []byte // b, before any of it was read
 }
@@ -83,6 +85,9 @@ func (s *unixSocket) poll() (mask uint32) {
 	}
 	if len(s.in) > 0 || len(s.clients) > 0 {
 		mask |= sys.In
+	}
+	if slices.ContainsFunc(s.in, func(p unixPiece) bool { return p.oob }) {
+		mask |= sys.Pri
 	}
 	if s.writable() {
 		mask |= sys.Out
@@ -157,6 +162,9 @@ func (s *unixSocket) recv(n int, put func([]byte)) (int, sys.Errno) {
 	if s.state != unixEstablished {
 		return 0, sys.EINVAL
 	}
+	if s.atMark() { // manage_oob: it is skipped, and SIOCINQ goes on to count it, which Linux 6.18.44 does
+		s.drop()
+	}
 	if len(s.in) == 0 {
 		switch {
 		case s.err != 0:
@@ -168,6 +176,10 @@ func (s *unixSocket) recv(n int, put func([]byte)) (int, sys.Errno) {
 	}
 	done := 0
 	for done < n && len(s.in) > 0 {
+		if s.atMark() {
+			s.unread -= done
+			return done, 0
+		}
 		piece := &s.in[0]
 		m := min(n-done, len(piece.b))
 		put(piece.b[:m])
@@ -183,6 +195,21 @@ func (s *unixSocket) recv(n int, put func([]byte)) (int, sys.Errno) {
 		s.takeError()
 	}
 	return done, 0
+}
+
+// atMark is what SIOCATMARK says.
+func (s *unixSocket) atMark() bool { return len(s.in) > 0 && s.in[0].oob }
+
+// sendUrgent sends a byte out of band: queue_oob. An earlier one that nobody has passed is part of the stream from then on.
+func (s *unixSocket) sendUrgent(b byte) sys.Errno {
+	if _, e := s.write(1, func(int) { s.put([]byte{b}) }); e != 0 {
+		return e
+	}
+	in := s.peer.in
+	for i := range in {
+		in[i].oob = i == len(in)-1
+	}
+	return 0
 }
 
 // drop frees the first piece, which tells its sender that it can send more: unix_write_space.
@@ -216,7 +243,7 @@ func (s *unixSocket) write(n int, put func(n int)) (done int, e sys.Errno) {
 			m := min(n-done, s.sendBuffer/2-64, unixPieceMost)
 			s.outgoing = s.w.memory.get(m)[:0]
 			put(m)
-			p.in = append(p.in, unixPiece{s.outgoing, m + unixPieceCost, s.outgoing})
+			p.in = append(p.in, unixPiece{b: s.outgoing, cost: m + unixPieceCost, whole: s.outgoing})
 			p.unread += m
 			s.charged += m + unixPieceCost
 			done += m

@@ -6,9 +6,11 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// Urgent data of TCP: tcp(7), MSG_OOB, without SO_OOBINLINE. The sender has a pointer behind its last urgent byte (snd_up), of which the
-// receiver is told with what is sent in front of it. The receiver has the place of the last urgent byte that it was told of (urg_seq), which
-// receive calls skip, and splice(2) does not pass. An older urgent byte that was not skipped by then is part of the stream.
+// Urgent data of TCP: tcp(7), MSG_OOB, without SO_OOBINLINE. That of Unix sockets is at unixSocket.sendUrgent.
+//
+// The sender has a pointer behind its last urgent byte (snd_up), of which the receiver is told with what is sent in front of it. The receiver
+// has the place of the last urgent byte that it was told of (urg_seq), which receive calls skip, and splice(2) does not pass. An older urgent
+// byte that was not skipped by then is part of the stream.
 
 // urgency is urg_data: whether there is an urgent byte that the reader has not passed.
 type urgency uint8
@@ -24,6 +26,11 @@ const urgentFar = 1 << 16
 
 // SendUrgent sends a byte out of band, as [sys.SendUrgent] does.
 func (p *Process) SendUrgent(fd int, b byte) sys.Errno {
+	if s, e := p.stream(fd); e == 0 {
+		if s, ok := s.(*unixSocket); ok {
+			return s.sendUrgent(b)
+		}
+	}
 	s, e := p.tcp(fd)
 	if e != 0 {
 		return e
@@ -39,8 +46,17 @@ func (p *Process) SendUrgent(fd int, b byte) sys.Errno {
 
 // AtMark implements [sys.Kernel].
 func (p *Process) AtMark(fd int) bool {
-	s, e := p.tcp(fd)
-	return e == 0 && s.atMark()
+	s, e := p.stream(fd)
+	if e != 0 {
+		return false
+	}
+	switch s := s.(type) {
+	case *tcpSocket:
+		return s.atMark()
+	case *unixSocket:
+		return s.atMark()
+	}
+	return false
 }
 
 // atMark is what SIOCATMARK says.

@@ -114,7 +114,9 @@ type UnreachableAction uint8
 const (
 	// UnreachableNext goes on to the next upstream that Hooks.Upstream returns, with
 	// what the client sends from then on. If there is none, the flow ends with
-	// [CauseUpstreamRefused].
+	// [CauseUpstreamRefused]. Where this host has no route to the upstream, Upstream may
+	// return its address again: the flow keeps its socket, and goes on when the route is
+	// back; what the client sends until then is dropped.
 	UnreachableNext UnreachableAction = iota
 	// UnreachableEnd ends the flow with [CauseUpstreamRefused]. The client's next
 	// datagram begins another one.

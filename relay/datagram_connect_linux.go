@@ -3,6 +3,8 @@ package relay
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/relay/stats"
@@ -29,37 +31,14 @@ func (d *datagrams) open(f *datagramFlow) (stats.Drop, Cause) {
 // connect asks the hook for the next upstream until a socket is connected to
 // one. CauseNone: it is.
 func (d *datagrams) connect(f *datagramFlow) Cause {
-	l := d.loop
 	for range attemptsAtOnce {
-		if f.settings != nil {
-			f.settings.preface.b = f.settings.preface.b[:0]
-		}
-		d.choosing = f
-		to := f.cfg.Hooks.Upstream(&f.Flow, int(f.attempts))
-		d.choosing = nil
+		to := d.ask(f)
 		if to == nil {
 			break
 		}
-		if f.prefaced() {
-			f.settings.preface.each = f.dialConfig().PrefaceEach
-		}
-		f.to = to
-		f.attempts++
-		f.since = l.Now
-		f.requests, f.answers, f.drops = 0, 0, 0
-		if to.Network.BuiltIn() {
-			f.echo = to.Network == Echo
-			d.giveDescriptor(f)
-			f.connect = max(1, l.Now-f.start)
+		if d.use(f, to) {
 			return CauseNone
 		}
-		err := d.dial(f)
-		if err == nil {
-			d.loopStats.Connects++
-			f.connect = max(1, l.Now-f.start)
-			return CauseNone
-		}
-		d.attemptFailed(f, err)
 	}
 	switch {
 	case errors.Is(f.err, sys.EMFILE), errors.Is(f.err, sys.ENFILE):
@@ -70,8 +49,50 @@ func (d *datagrams) connect(f *datagramFlow) Cause {
 	return CauseNoUpstream
 }
 
+// ask asks the hook for the next upstream; nil: there is none.
+func (d *datagrams) ask(f *datagramFlow) *Addr {
+	if f.settings != nil {
+		f.settings.preface.b = f.settings.preface.b[:0]
+	}
+	d.choosing = f
+	to := f.cfg.Hooks.Upstream(&f.Flow, int(f.attempts))
+	d.choosing = nil
+	if to != nil && f.prefaced() {
+		f.settings.preface.each = f.dialConfig().PrefaceEach
+	}
+	return to
+}
+
+// use begins the flow's life with an upstream, and reports whether it is connected to it.
+func (d *datagrams) use(f *datagramFlow, to *Addr) bool {
+	l := d.loop
+	f.to = to
+	f.attempts++
+	f.since = l.Now
+	f.requests, f.answers, f.drops = 0, 0, 0
+	if to.Network.BuiltIn() {
+		f.echo = to.Network == Echo
+		d.giveDescriptor(f)
+		f.connect = max(1, l.Now-f.start)
+		return true
+	}
+	if err := d.dial(f); err != nil {
+		d.attemptFailed(f, err)
+		return false
+	}
+	d.loopStats.Connects++
+	f.connect = max(1, l.Now-f.start)
+	return true
+}
+
 // attemptFailed closes the attempt's socket and calls the hook.
 func (d *datagrams) attemptFailed(f *datagramFlow, err error) {
+	d.leaveUpstream(f)
+	d.failed(f, f.to, d.loop.Now-f.since, err)
+}
+
+// leaveUpstream closes the socket towards an upstream, because the flow goes elsewhere.
+func (d *datagrams) leaveUpstream(f *datagramFlow) {
 	if f.kept { // the key of its socket is the next one's
 		if f.fd >= 0 {
 			d.loop.Unwatch(int(f.fd)) // the holder has the socket too
@@ -80,10 +101,14 @@ func (d *datagrams) attemptFailed(f *datagramFlow, err error) {
 		d.keep.add(f.ref(), d.loop.Now)
 	}
 	d.closeUpstream(f, false)
+}
+
+// failed tells the hook that an attempt has failed.
+func (d *datagrams) failed(f *datagramFlow, to *Addr, took time.Duration, err error) {
 	f.err = err
 	d.loopStats.ConnectErrors++
 	if hook := f.cfg.Hooks.Connected; hook != nil {
-		hook(&f.Flow, f.to, d.loop.Now-f.since, err)
+		hook(&f.Flow, to, took, err)
 	}
 }
 
@@ -178,22 +203,98 @@ func (d *datagrams) setUp(f *datagramFlow, fd int, to *sys.Sockaddr) error {
 }
 
 // unreachable is called when the upstream's socket reports that datagrams do
-// not arrive. It reports whether the flow goes on; if not the caller ends it.
-func (d *datagrams) unreachable(f *datagramFlow, e sys.Errno) bool {
-	d.stats.ICMPErrors++
+// not arrive. It reports whether the flow goes on, which the caller ends if not, and whether it does so with
+// another socket.
+func (d *datagrams) unreachable(f *datagramFlow, e sys.Errno) (goesOn, moved bool) {
+	if !noRoute(e) {
+		d.stats.ICMPErrors++
+	}
 	switch f.cfg.Datagram.OnUnreachable {
 	case UnreachableIgnore:
 		f.err = e
 		if hook := f.cfg.Hooks.Connected; hook != nil {
 			hook(&f.Flow, f.to, d.loop.Now-f.since, e)
 		}
-		return true
+		return true, false
 	case UnreachableEnd:
 		d.attemptFailed(f, e)
-		return false
+		return false, false
+	}
+	if noRoute(e) {
+		return d.withoutRoute(f, e)
 	}
 	d.attemptFailed(f, e)
-	return d.connect(f) == CauseNone
+	return d.connect(f) == CauseNone, true
+}
+
+// withoutRoute goes on to an upstream that this host has a route to. If the hook returns the flow's own again, nothing changes: it has the
+// socket by which it goes on when the route is back, and the upstream knows it by that socket's port. So the socket is closed only once
+// there is a route to another one, or to its own from another address of this host: its own address is gone then.
+func (d *datagrams) withoutRoute(f *datagramFlow, e sys.Errno) (goesOn, moved bool) {
+	d.failed(f, f.to, d.loop.Now-f.since, e)
+	for range attemptsAtOnce {
+		to := d.ask(f)
+		if to == nil {
+			break
+		}
+		from, err := d.tryRoute(f, to)
+		switch own := *to == *f.to; {
+		case own && (err != nil || !from.IsValid() || from == d.localOf(int(f.fd))):
+			if f.prefaced() && !f.settings.preface.each && f.requests > 0 {
+				f.settings.preface.b = f.settings.preface.b[:0] // it has had it
+			}
+			return true, false
+		case err != nil:
+			f.attempts++
+			d.failed(f, to, 0, err)
+		default:
+			d.leaveUpstream(f)
+			return d.use(f, to) || d.connect(f) == CauseNone, true
+		}
+	}
+	return false, false
+}
+
+// tryRoute returns from which address of this host there is a route to an upstream, or why there is none. That there is no descriptor and
+// no port to try it with says nothing of the route; the address is not valid then.
+func (d *datagrams) tryRoute(f *datagramFlow, to *Addr) (from netip.Addr, err error) {
+	if to.Network != UDP {
+		return from, nil
+	}
+	if err := sockaddr(&d.address, *to); err != nil {
+		return from, err
+	}
+	kernel, family := d.shared.kernel, d.address.Family()
+	fd, e := kernel.Datagram(family)
+	if e != 0 {
+		return from, nil
+	}
+	defer kernel.Close(fd)
+	if err = d.prepareSocket(fd, socketKind{UDP, family, true}, f.dialConfig(), &f.Flow); err == nil {
+		if e = kernel.Connect(fd, &d.address); e == 0 {
+			return d.localOf(fd), nil
+		}
+		err = e
+	}
+	if scarce(err) {
+		return from, nil
+	}
+	return from, err
+}
+
+// localOf returns the address of this host that a socket sends from.
+func (d *datagrams) localOf(fd int) netip.Addr {
+	var sa sys.Sockaddr
+	if d.shared.kernel.LocalAddr(fd, &sa) != 0 {
+		return netip.Addr{}
+	}
+	return sa.AddrPort().Addr()
+}
+
+// noRoute reports whether e says that this host has no route to an upstream, which knows nothing of that. It is the error of a send:
+// a connected socket is not told of ICMP messages that say the same of a router (__udp4_lib_err; see docs/kernel.md).
+func noRoute(e sys.Errno) bool {
+	return e == sys.ENETUNREACH || e == sys.EHOSTUNREACH || e == sys.ENETDOWN
 }
 
 // isUnreachable reports whether e is an ICMP error or the like, as opposed to an error of

@@ -339,13 +339,18 @@ func (o *outbox) sendSingly(why sys.Errno) {
 // refuses each datagram costs one attempt per turn.
 func (o *outbox) unreachable(e sys.Errno) bool {
 	f := o.of
-	attempts := f.attempts
-	if !o.d.unreachable(f, e) {
+	goesOn, moved := o.d.unreachable(f, e)
+	if !goesOn {
 		o.abandon(stats.DropUnreachable)
 		o.d.end(f, CauseUpstreamRefused, e)
 		return false
 	}
-	if f.attempts == attempts {
+	switch {
+	case moved:
+	case noRoute(e): // what is left has none either
+		o.abandon(stats.DropUnreachable)
+		return false
+	default:
 		return true // its policy is to ignore it
 	}
 	o.holdRest()

@@ -306,7 +306,8 @@ type Hooks struct {
 	// stream there is a pause of 64 ms to a second, in which the flow ends with
 	// [CauseClientGone] if its client ends its side. After 32 attempts the flow ends
 	// with [CauseNoUpstream]; a datagram flow does so after eight attempts that failed
-	// at once. Of a datagram flow, Upstream may call [Flow.Preface].
+	// at once. Of a datagram flow, Upstream may call [Flow.Preface], and return the address that
+	// the flow has: see [UnreachableNext].
 	Upstream func(f *Flow, attempt int) *Addr
 
 	// Connected, if not nil, is called after each attempt to connect; a built-in upstream

@@ -25,6 +25,7 @@ type namedHost struct {
 	known   bool         // addrs were looked up, and those that are refused left out; of a flow of an earlier worker, none is left to be tried
 	tried   int
 	took    time.Duration // time spent on failed attempts
+	away    *relay.Addr   // where it was connected to when this host lost its route there; nil: nowhere
 	wait    destination.Wait
 	err     error // why the flow is refused; nil: it is not, or its reason says all
 }
@@ -80,16 +81,21 @@ func (h *Hooks) follow(f *relay.Flow, p *State, n *namedHost) *relay.Addr {
 	if p.reason == spec.ReasonNone {
 		p.reason = n.exhausted(w.To)
 	}
-	if p.reason != spec.ReasonNone {
+	to := n.away // its socket is still there
+	switch {
+	case p.reason == spec.ReasonNone:
+		to = &relay.Addr{Network: n.network, AddrPort: netip.AddrPortFrom(n.addrs[0], n.port)}
+		n.addrs = n.addrs[1:]
+		n.tried++
+	case to != nil && p.plan.Spec.Datagrams:
+		n.away, p.reason = nil, spec.ReasonNone
+	default:
 		return nil
 	}
-	to := relay.Addr{Network: n.network, AddrPort: netip.AddrPortFrom(n.addrs[0], n.port)}
-	n.addrs = n.addrs[1:]
-	n.tried++
 	if p.connected = p.plan.Spec.Datagrams; p.connected && w.proxy != nil { // connected tells of no more than an answer
 		f.Preface(proxyHeader(f, p, w.proxy))
 	}
-	return &to
+	return to
 }
 
 // lookUp returns the addresses of the host, or has the flow wait for them.

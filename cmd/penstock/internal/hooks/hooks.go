@@ -354,6 +354,9 @@ func (h *Hooks) upstream(f *relay.Flow, attempt int) *relay.Addr {
 		p.member.Store(looping)
 		reason = spec.ReasonLoop
 	}
+	if m == nil && attempt > 0 && p.plan.Spec.Datagrams {
+		m = p.lease.Back() // its socket is still there
+	}
 	up, down := f.Transfers() // with the members before, which a datagram flow may have had
 	switch {
 	case m != nil:
@@ -411,6 +414,9 @@ func (h *Hooks) pick(f *relay.Flow, p *State) (*upstream.Member, spec.Reason) {
 // connected is the hook that is called when an attempt to connect has ended.
 func (h *Hooks) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err error) {
 	p, w := stateOf(f), stateOf(f).target.Load()
+	if n := p.named(); n != nil && took > 0 && upstream.NoRoute(err) {
+		n.away = to
+	}
 	err = h.explainConnect(err, to)
 	if err == nil && w.proxy != nil && !p.plan.Spec.Datagrams {
 		f.Preface(proxyHeader(f, p, w.proxy))

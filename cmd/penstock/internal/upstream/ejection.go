@@ -44,6 +44,11 @@ func isLocalError(err error) bool {
 	return false
 }
 
+// NoRoute reports whether an error says that this host has no route to a member.
+func NoRoute(err error) bool {
+	return errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETDOWN)
+}
+
 // eject ejects m for a time, unless too many others are ejected.
 func (m *Member) eject(err error) {
 	g := m.group

@@ -32,6 +32,7 @@ type givenUp struct {
 	array   [1]*Member    // backing array of members, for most flows
 	skipped int           // number of members that were not tried, see Skip
 	took    time.Duration // time spent on failed attempts
+	away    *Member       // the one that it was connected to when this host lost its route to it, see Back
 }
 
 // A Resumer is notified when a queued flow may continue. Resume is called at most once for each
@@ -56,8 +57,34 @@ func (l *Lease) Connected(err error, took time.Duration) {
 	case err == nil:
 		m.succeeded(took)
 	default:
-		l.givenUp().took += took
+		g := l.givenUp()
+		g.took += took
+		if took > 0 && NoRoute(err) {
+			g.away = m
+		}
 		m.failed(err)
+	}
+}
+
+// Back gives the lease the member back to which this host has lost its route, whether or not it has room; nil: there is none. It is for
+// flows that go on where they were if there is nothing else for them, because their sockets towards it are still there.
+func (l *Lease) Back() *Member {
+	if l.given == nil || l.given.away == nil || l.member != nil {
+		return nil
+	}
+	m := l.given.away
+	l.given.away = nil
+	l.given.members = slices.DeleteFunc(l.given.members, func(g *Member) bool { return g == m })
+	l.hold(m)
+	return m
+}
+
+// hold gives the lease a slot of m without asking.
+func (l *Lease) hold(m *Member) {
+	l.member = m
+	m.active.Add(1)
+	if t := m.tier.Load(); t != nil {
+		t.released(m, false) // which reads its flows again
 	}
 }
 

@@ -17,11 +17,7 @@ import (
 func (g *Group) Restore(l *Lease, name string, addr relay.Addr) *Member {
 	l.group = g
 	m := g.memberAt(name, addr)
-	l.member = m
-	m.active.Add(1)
-	if t := m.tier.Load(); t != nil {
-		t.released(m, false) // which reads its flows again
-	}
+	l.hold(m)
 	return m
 }
 

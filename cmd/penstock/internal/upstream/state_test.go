@@ -339,6 +339,57 @@ func TestOwnErrorsDoNotEject(t *testing.T) {
 	})
 }
 
+// TestBack: a flow whose member this host has no route to, and for which there is no other, has that member again, also if it has no room.
+func TestBack(t *testing.T) {
+	own := Client{Addr: nobody, Local: nobody}
+	cfg := &spec.Group{Balance: "round-robin", Members: members(2), Retries: 2}
+	cfg.Members[0].MaxFlows, cfg.Members[1].MaxFlows = 1, 1
+	_, g := set(t, cfg, Options{})
+	var lease Lease
+	first, _ := g.Pick(&lease, own)
+	if lease.Connected(syscall.ENETUNREACH, 0); lease.Back() != nil {
+		t.Error("back at a member that the flow still has")
+	}
+	lease.Release()
+	for range 2 { // a route may be gone more than once
+		if lease.Member() == nil {
+			first, _ = g.Pick(&lease, own)
+		}
+		lease.Connected(syscall.ENETUNREACH, time.Second)
+		if second, _ := g.Pick(&lease, own); second != nil {
+			if second == first {
+				t.Fatal("the member was picked again")
+			}
+			lease.Connected(syscall.ENETUNREACH, 0)
+			g.Pick(&lease, own)
+		}
+		var other Lease
+		if m, _ := g.Pick(&other, own); m == nil { // takes the slot
+			t.Fatal("no member has room")
+		}
+		if m := lease.Back(); m != first || lease.Member() != first {
+			t.Errorf("back at %v, want %v", m, first)
+		}
+		other.Release()
+		if lease.Back() != nil {
+			t.Error("back twice")
+		}
+	}
+	lease.Release()
+	for _, m := range g.members {
+		if n := m.active.Load(); n != 0 {
+			t.Errorf("%v has %d flows in the end", m, n)
+		}
+	}
+	g.Pick(&lease, own)
+	lease.Connected(syscall.ECONNREFUSED, time.Second)
+	g.Pick(&lease, own)
+	lease.Connected(syscall.ENETUNREACH, 0) // an attempt that failed at once
+	if m, _ := g.Pick(&lease, own); m != nil || lease.Back() != nil {
+		t.Error("back at a member that refused, or that the flow never had")
+	}
+}
+
 func TestSlowStart(t *testing.T) {
 	for _, balance := range balancerNames() {
 		if spec.BalancerNamed(balance).NoWeights {

@@ -2,7 +2,6 @@ package keeper
 
 import (
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -33,11 +32,11 @@ func (m *machine) linger(p *peer, most time.Duration, workers int, now time.Time
 	}
 }
 
-// endLingering asks a worker that lingers to end. SIGTERM and SIGINT may come to all processes of a service at once, when it is only
-// about to drain.
+// endLingering asks a worker that lingers to end. It does so with a message, because any signal may come to all processes of a service at
+// once: when it is about to drain, or by systemctl kill, which means the keeper.
 func (m *machine) endLingering(p *peer, why string, now time.Time) {
 	p.endBy, p.endWhy = now.Add(m.cfg.HandOverTimeout), why+", and it did not end"
-	m.port.signal(p.id, syscall.SIGUSR2)
+	p.send(m, appendHeader(nil, kindHandOver, 0))
 }
 
 // lingered is called when a worker that lingers has gone.

@@ -48,7 +48,7 @@ const (
 	kindAll       msgKind = 4 // all items were sent; words: items, descriptors
 	kindBegin     msgKind = 5 // the items begin from the start: forget those sent before
 	kindGo        msgKind = 6 // answer to kindPrepared; words of Start
-	kindHandOver  msgKind = 7
+	kindHandOver  msgKind = 7 // a worker that lingers is to end
 	kindHeld      msgKind = 8 // seq: the last kindHold that was read; words: items, descriptors
 	kindRefused   msgKind = 9 // keys that were not taken
 	kindUpgraded  msgKind = 10

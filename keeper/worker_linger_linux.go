@@ -21,8 +21,8 @@ func (w *Worker) MayLinger() bool {
 
 // Linger is HandedOver for a worker that goes on for a while with what nobody else can do. The next worker begins at
 // once. The keeper holds nothing for a process that lingers, does not start it again, and ends it after most, or when it does
-// itself. More than so many such workers do not linger: the oldest one is sent SIGUSR2, as all are when the keeper ends. It is an error
-// to call it if MayLinger is false: the keeper would wait for the end of the process, and then kill it.
+// itself. More than so many such workers do not linger: the oldest one is asked to end by the function of [Worker.OnHandOver], as all are when the
+// keeper ends. It is an error to call it if MayLinger is false: the keeper would wait for the end of the process, and then kill it.
 func (w *Worker) Linger(most time.Duration, workers int) error {
 	return w.handedOver(max(most, 1), min(max(workers, 1), MaxLingering))
 }

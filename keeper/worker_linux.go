@@ -332,7 +332,8 @@ func (w *Worker) Restart() error {
 }
 
 // OnHandOver sets the function that is called, on a goroutine of its own, when the keeper asks this worker to make
-// room for another one. It brings what it holds up to date, calls HandedOver, and exits. If it cannot, it calls Stay.
+// room for another one. It brings what it holds up to date, calls HandedOver, and exits. If it cannot, it calls Stay. One that lingers then is
+// asked once more, to end.
 // Without a function the worker is killed.
 func (w *Worker) OnHandOver(f func()) {
 	w.mu.Lock()

@@ -29,6 +29,7 @@ func TestTLSFlowsLinger(t *testing.T) {
 	pool := x509.NewCertPool()
 	pool.AddCert(authority.Certificate)
 	k := runKeeper(t, "max-restart-delay: 100ms, linger: 1h", `
+drain: 0
 listeners:
   plain: {listen: "tcp://127.0.0.1:0", to: "echo:"}
   tls: {listen: "tcp://127.0.0.1:0", tls: {certificates: [{certificate: "{0}", key: "{1}"}]}, to: "echo:"}
@@ -88,9 +89,17 @@ groups:
 	if err != nil || len(flows.Flows) != 3 {
 		t.Fatalf("%+v: %v", flows, err)
 	}
-	if l := status().Keeper.Lingering; len(l) != 1 {
-		t.Errorf("%+v", l)
+	lingering := status().Keeper.Lingering
+	if len(lingering) != 1 {
+		t.Fatalf("%+v", lingering)
 	}
+	// What an operator sends to all processes of the service is for others.
+	for _, s := range []syscall.Signal{syscall.SIGUSR2, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGHUP} {
+		if err := sendSignal(lingering[0].PID, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all.answer("after signals")
 	for _, c := range all.list {
 		c.Close()
 	}
@@ -98,6 +107,9 @@ groups:
 		s, err := k.admin.Status(k.ctx())
 		return err == nil && s.Totals.Flows == 0 && s.Resources.TLSFlows == 0 && len(s.Keeper.Lingering) == 0
 	})
+	if why := k.wait("a worker that lingered with TLS connections ends", 1)[0]["why"]; why != "their flows have ended" {
+		t.Errorf("a worker that lingered ends because %v", why)
+	}
 }
 
 // A worker that lingers and dies, that gives way to others, or whose time is over takes its flows along, and nobody takes that for an end

@@ -400,7 +400,7 @@ func (l *lifecycle) serve(signals host.Signals) int {
 		case <-handOver:
 			if l.handOver(signals) {
 				if l.lingers > 0 {
-					l.linger(signals)
+					l.linger(signals, handOver)
 				}
 				return cli.ExitOK // the engine keeps its descriptors: closing them would end flows
 			}

@@ -28,7 +28,7 @@ const lingerLast = 9 * time.Second
 
 // linger goes on with the TLS of flows that another worker has, until they have ended, the time is over, or the keeper wants this worker
 // to end. All else of the daemon is the other worker's, and ends here.
-func (l *lifecycle) linger(signals host.Signals) {
+func (l *lifecycle) linger(signals host.Signals, end <-chan struct{}) {
 	l.watch.Close()
 	l.remotes.Close()
 	l.d.leave()
@@ -45,12 +45,14 @@ func (l *lifecycle) linger(signals host.Signals) {
 				how = "the time is over"
 			}
 			waits = false
-		case <-signals.Upgrade: // from the keeper
+		case <-end: // from the keeper
 			how = "it was asked to"
 			time.AfterFunc(lingerLast, cancel)
-		case <-signals.End: // to all processes of the service: its flows drain
-			time.AfterFunc(l.d.active.Load().Drain, cancel)
-		case <-signals.Reload: // not this worker's any more
+		// Signals come to all processes of a service at once, and are for those that have its flows, which drain them for as long as their
+		// configuration says.
+		case <-signals.End:
+		case <-signals.Upgrade:
+		case <-signals.Reload:
 		case <-signals.Reopen:
 		}
 	}

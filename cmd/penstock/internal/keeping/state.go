@@ -24,6 +24,7 @@ type state struct {
 	seen   int64 // Reloads.Number of the worker before when this one began; -1: it is not known
 
 	mu      sync.Mutex // serializes SaveState
+	left    bool       // to the next worker
 	members json.RawMessage
 	saved   struct { // what was written
 		members, events uint64    // revisions
@@ -161,17 +162,21 @@ func (s *state) StateIsOld(members, events uint64) bool {
 	return members != s.saved.members || events != s.saved.events || time.Since(s.saved.at) >= saveAnyway
 }
 
-// SaveState writes the document. With all, members are written also if they have not changed. rest returns the rest of it, and the
-// revision of its events.
-func (s *state) SaveState(set *upstream.Set, all bool, rest func(now time.Time) (Rest, uint64)) error {
+// SaveState writes the document. The last time, when this worker has handed over, members are written also if they have not changed; from then on
+// the document is the next worker's, and nothing is written. rest returns the rest of it, and the revision of its events.
+func (s *state) SaveState(set *upstream.Set, last bool, rest func(now time.Time) (Rest, uint64)) error {
 	if s.file == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.left {
+		return nil
+	}
+	s.left = last
 	now := time.Now()
 	r, events := rest(now)
-	err := s.updateMembers(set, now, all)
+	err := s.updateMembers(set, now, last)
 	var text []byte
 	if err == nil {
 		text, err = json.Marshal(struct {

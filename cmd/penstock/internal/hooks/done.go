@@ -20,7 +20,7 @@ func (h *Hooks) done(r *relay.Record) {
 	if t := p.hello.Load(); t != nil {
 		t.admitted.Release()
 	}
-	h.TLS.end(p, r.Cause)
+	h.TLS.end(p, r)
 	n := p.Names()
 	e := account.Entry{
 		Record: *r, ListenerName: n.Listener, Route: n.Route, Group: n.Group, Member: n.Member,

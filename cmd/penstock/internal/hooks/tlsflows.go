@@ -49,8 +49,8 @@ func (c *TLSFlows) lingers(p *State) {
 }
 
 // end is called when a flow has ended.
-func (c *TLSFlows) end(p *State, cause relay.Cause) {
-	lost := cause == relay.CauseCrashed && c.handing.Load()
+func (c *TLSFlows) end(p *State, r *relay.Record) {
+	lost := r.Cause == relay.CauseCrashed && r.Err == nil && c.handing.Load() // of one whose TLS was another worker's, which has died, there is an error
 	switch {
 	case p.endsTLS && !lost:
 		c.open.Add(-1)

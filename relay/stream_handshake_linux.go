@@ -25,7 +25,7 @@ var (
 // Hooks.Secured is called. The upstream gets what is in the client's records, and the client's close_notify is
 // the end of that direction. *cfg must not change.
 //
-// A flow with TLS is not kept ([Config].Keep).
+// A flow with TLS is not kept ([Config].Keep), unless cfg is from [hold.TLSInKernel].
 //
 // Terminate returns [ErrStage] in another hook, and [errors.ErrUnsupported] for a datagram flow.
 func (f *Flow) Terminate(cfg *tls.Config) error {
@@ -46,7 +46,7 @@ func (f *Flow) Terminate(cfg *tls.Config) error {
 // connection to the upstream. The handshake follows what [Flow.Preface] has added, and when it is over,
 // Hooks.Secured is called. cfg needs a ServerName, or InsecureSkipVerify. *cfg must not change.
 //
-// A flow with TLS is not kept ([Config].Keep).
+// A flow with TLS is not kept ([Config].Keep), unless cfg is from [hold.TLSInKernel].
 //
 // Originate returns [ErrStage] in another hook and after a failed attempt, and [errors.ErrUnsupported] for a
 // datagram flow.

@@ -66,6 +66,18 @@ func (t *flowTLS) keepable() bool {
 	return true
 }
 
+// stay has the connections that are not the kernel's forget what they would be given to it with. t may be nil.
+func (t *flowTLS) stay() {
+	if t == nil {
+		return
+	}
+	for _, c := range t.conn {
+		if c != nil {
+			c.Keep()
+		}
+	}
+}
+
 // hurry has the next turns of a flow be short, unless nothing has moved since they were.
 func (t *flowTLS) hurry() {
 	moved := t.flow.half[up].In + t.flow.half[down].In

@@ -9,11 +9,15 @@ import (
 
 // keepLater has a flow settled when it is time, if it can outlive the process.
 func (s *streams) keepLater(f *streamFlow) {
-	if s.keep != nil && !f.kept && f.tls.keepable() && (f.listener != nil || s.named(f)) {
+	switch {
+	case f.kept:
+	case s.keep != nil && f.tls.keepable() && (f.listener != nil || s.named(f)):
 		s.keep.add(f.ref(), s.loop.Now)
 		if f.tls != nil {
 			f.tls.settles = true
 		}
+	default:
+		f.tls.stay()
 	}
 }
 
@@ -31,6 +35,9 @@ func (s *streams) settle(slot uint32, r ledger.Record, fds *[2]int) verdict {
 	v := s.settleFlow(f, r, fds)
 	if f.tls != nil {
 		f.tls.settles = v != settleNever
+		if v == settleNever {
+			f.tls.stay()
+		}
 	}
 	return v
 }

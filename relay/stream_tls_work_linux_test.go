@@ -110,3 +110,23 @@ func TestTLSUrgent(t *testing.T) {
 	ends[1].Close()
 	r.expect(CauseEnd)
 }
+
+// What a connection would be given to the kernel with is forgotten if its flow cannot be settled: here nobody keeps any.
+func TestTLSForgetsSecrets(t *testing.T) {
+	r := newRig(t, Config{Loops: 1})
+	a, b := (&encryption{terminate: true, kernel: true}).ends(t, r, "tcp4", "tcp4")
+	if _, err := io.WriteString(a, "a text"); err != nil {
+		t.Fatal(err)
+	}
+	hear(t, b, "a text")
+	r.e.each(func(s *streams) {
+		s.slab.Each(func(f *streamFlow) {
+			if ever, _ := f.tls.conn[sideClient].Givable(); ever {
+				t.Error("it could be given away")
+			}
+		})
+	})
+	a.Close()
+	b.Close()
+	r.expect(CauseEnd)
+}

@@ -144,7 +144,13 @@ func (s *setup) run() error {
 					return err
 				}
 			}
+			once := differ
 			differ = again["gotls"].differ(again[as])
+			for _, test := range once {
+				if !slices.Contains(differ, test) {
+					fmt.Printf("%s: %s, and gotls: %s: %s: not when it was alone\n", as, all[as][test], all["gotls"][test], test)
+				}
+			}
 			for _, test := range differ {
 				why := known[test]
 				if as != "kernel" || why == "" {

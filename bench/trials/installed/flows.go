@@ -166,10 +166,14 @@ func (f *flows) look() (s seen) {
 		lives := proc.Wait("an exchange", time.Until(end), func() bool {
 			return one.exchanges.Load() > before[i] || one.ended.Load() != nil
 		}) == nil && one.ended.Load() == nil
-		if err := one.ended.Load(); err != nil && errors.Is(*err, errWrong) {
+		_, tcp := one.conn.(*net.TCPConn)
+		switch err := one.ended.Load(); {
+		case err != nil && errors.Is(*err, errWrong):
 			s.wrong = *err
+		case err == nil && !lives && tcp:
+			s.wrong = errors.New("a flow of TCP neither goes on nor has it ended")
 		}
-		switch _, tcp := one.conn.(*net.TCPConn); {
+		switch {
 		case !lives:
 		case tcp:
 			s.tcp++

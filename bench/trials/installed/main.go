@@ -130,6 +130,9 @@ func (s *setup) follow(guest *proc.Process) (results []result, err error) {
 			chosen++
 		}
 	}
+	if chosen == 0 {
+		err = errors.Join(err, fmt.Errorf("-cases %s: no such case; -list has them", s.cases))
+	}
 	failed := 0
 	for _, r := range results {
 		if r.Failed != "" {

@@ -50,6 +50,10 @@ func TestResult(t *testing.T) {
 	if out.String() != want {
 		t.Errorf("%s", out.String())
 	}
+	err := failures([]job{doctor, tests, testsOf("c", "")}, []*column{c})
+	if err == nil || err.Error() != "a/b under 6.1: 1 passed, 1 skipped, 1 failed: TestC\nc under 6.1: not run" {
+		t.Errorf("what has failed: %v", err)
+	}
 }
 
 func TestByNumbers(t *testing.T) {

@@ -13,6 +13,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -103,5 +104,5 @@ func (s *setup) all(kernels []string, chosen []job, file string) (err error) {
 	if s.add {
 		chosen = withResult(all)
 	}
-	return table(out, chosen, all)
+	return errors.Join(table(out, chosen, all), failures(chosen, all))
 }

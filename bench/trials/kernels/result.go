@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -136,6 +137,22 @@ func table(w io.Writer, chosen []job, all []*column) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// failures says which jobs have failed, or have not run. What the doctor misses is no failure.
+func failures(chosen []job, all []*column) error {
+	var errs []error
+	for _, c := range all {
+		for _, j := range chosen {
+			switch r, known := c.results[j.name]; {
+			case !known:
+				errs = append(errs, fmt.Errorf("%s under %s: not run", j.name, c.release))
+			case r.code != "0" && j.name != "doctor":
+				errs = append(errs, fmt.Errorf("%s under %s: %s", j.name, c.release, r.short()))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // withResult returns the jobs that have run under one of the kernels.

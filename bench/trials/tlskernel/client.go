@@ -62,7 +62,7 @@ func dialUnix(s *setup, _ string) (conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tls.Client(raw, &tls.Config{RootCAs: s.roots, ServerName: certs.Name, KeyLogWriter: s.keys.add(new(keyLog))}), nil
+	return tls.Client(strict{raw}, &tls.Config{RootCAs: s.roots, ServerName: certs.Name, KeyLogWriter: s.keys.add(new(keyLog))}), nil
 }
 
 func dialGo(version uint16) func(s *setup, address string) (conn, error) {
@@ -72,7 +72,7 @@ func dialGo(version uint16) func(s *setup, address string) (conn, error) {
 			return nil, err
 		}
 		log := s.keys.add(&keyLog{kernel: version == tls.VersionTLS13})
-		return tls.Client(raw, &tls.Config{RootCAs: s.roots, ServerName: certs.Name, MinVersion: version, MaxVersion: version, KeyLogWriter: log}), nil
+		return tls.Client(strict{raw}, &tls.Config{RootCAs: s.roots, ServerName: certs.Name, MinVersion: version, MaxVersion: version, KeyLogWriter: log}), nil
 	}
 }
 
@@ -182,7 +182,7 @@ func (s *setup) compare(from io.Reader, n int, id uint64, d pattern.Direction, o
 	return nil
 }
 
-// serve is the upstream, with TLS if there is a configuration. A connection that ends early is for its client to judge, who waits for an answer.
+// serve is the upstream, with TLS if there is a configuration.
 func (s *setup) serve(l net.Listener, secure *tls.Config) {
 	for {
 		conn, err := l.Accept()
@@ -193,20 +193,22 @@ func (s *setup) serve(l net.Listener, secure *tls.Config) {
 		if secure != nil {
 			own := secure.Clone()
 			own.KeyLogWriter = log
-			conn = tls.Server(conn, own)
+			conn = tls.Server(strict{conn}, own)
 		}
 		go s.upstream(conn, log)
 	}
 }
 
+// upstream has one connection. What is the kernel's ends well, and before the client sees the end of the other direction. Another one that ends early
+// is for its client to judge, who waits for an answer.
 func (s *setup) upstream(conn io.ReadWriteCloser, log *keyLog) {
-	if err := s.answer(conn, log); errors.Is(err, errWrong) {
+	defer conn.Close()
+	if err := s.answer(conn, log); errors.Is(err, errWrong) || log.kernel && err != io.EOF {
 		s.fault("upstream: %v", err)
 	}
 }
 
 func (s *setup) answer(conn io.ReadWriteCloser, log *keyLog) error {
-	defer conn.Close()
 	var up, down int64
 	owner := uint64(0)
 	for {

@@ -200,6 +200,9 @@ func (s *setup) search() error {
 		if err != nil && !proc.Alive(pid) {
 			continue // it lingered, and its last flow has ended
 		}
+		if err == nil && n == 0 && (pid == worker || pid == s.daemon.First()) { // another one may just have ended
+			err = errors.New("nothing of it could be read")
+		}
 		if err != nil {
 			return fmt.Errorf("process %d: %w", pid, err)
 		}

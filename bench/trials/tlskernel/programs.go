@@ -4,8 +4,10 @@ package main
 
 import (
 	"errors"
+	"io"
 	"os"
 	"os/exec"
+	"sync"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/certs"
@@ -15,6 +17,7 @@ import (
 type program struct {
 	in, out *os.File
 	cmd     *exec.Cmd
+	ended   func() error // waits for its end
 }
 
 func startProgram(name string, args ...string) (conn, error) {
@@ -34,10 +37,24 @@ func startProgram(name string, args ...string) (conn, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, in.Close(), out.Close())
 	}
-	return &program{in, out, cmd}, nil
+	return &program{in, out, cmd, sync.OnceValue(func() error {
+		late := time.AfterFunc(10*time.Second, func() { cmd.Process.Kill() })
+		defer late.Stop()
+		return cmd.Wait()
+	})}, nil
 }
 
-func (p *program) Read(b []byte) (int, error)  { return p.out.Read(b) }
+// Read reads what the program has received. Its exit code says whether that has ended well: its output ends also if the connection was cut.
+func (p *program) Read(b []byte) (int, error) {
+	n, err := p.out.Read(b)
+	if err == io.EOF {
+		if failed := p.ended(); failed != nil {
+			err = failed
+		}
+	}
+	return n, err
+}
+
 func (p *program) Write(b []byte) (int, error) { return p.in.Write(b) }
 func (p *program) CloseWrite() error           { return p.in.Close() }
 
@@ -49,9 +66,7 @@ func (p *program) SetDeadline(t time.Time) error {
 func (p *program) Close() error {
 	p.in.Close()
 	p.out.Close()
-	late := time.AfterFunc(10*time.Second, func() { p.cmd.Process.Kill() })
-	defer late.Stop()
-	return p.cmd.Wait()
+	return p.ended()
 }
 
 func dialOpenSSL(version string) func(s *setup, address string) (conn, error) {

@@ -259,7 +259,7 @@ func (s *setup) openAttacked(side string) (f *attacked, err error) {
 		return nil, err
 	}
 	return f, proc.Until("TLS of the kernel for a flow to attack", s.patience, 50*time.Millisecond, func() error {
-		given := false
+		flows, given := 0, false
 		err := s.flows(func(detail []byte) error {
 			var flow struct {
 				Listener string                 `json:"listener"`
@@ -267,11 +267,14 @@ func (s *setup) openAttacked(side string) (f *attacked, err error) {
 				Upstream *struct{ Kernel bool } `json:"upstream_tls"`
 			}
 			err := json.Unmarshal(detail, &flow)
-			given = given || flow.Listener == "attacked-"+side && (flow.Client != nil && flow.Client.Kernel || flow.Upstream != nil && flow.Upstream.Kernel)
+			if flow.Listener == "attacked-"+side {
+				flows++
+				given = flow.Client != nil && flow.Client.Kernel || flow.Upstream != nil && flow.Upstream.Kernel
+			}
 			return err
 		})
-		if err == nil && !given {
-			err = errors.New("it has not got it")
+		if err == nil && (flows != 1 || !given) {
+			err = fmt.Errorf("of %d flows, the last one's given: %v", flows, given)
 		}
 		return err
 	})

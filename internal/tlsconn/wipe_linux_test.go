@@ -45,19 +45,66 @@ func TestGivenIsWiped(t *testing.T) {
 	}
 }
 
-// A connection whose peer has changed its keys behind a ticket, in one record, is not given to the kernel, and goes on.
-func TestKeyUpdateBehindTicket(t *testing.T) {
+// A connection is given to the kernel behind tickets, which the client keeps, and behind data, and goes on there.
+func TestGivenBehindData(t *testing.T) {
+	p := newGivable(t, true)
+	exchange := func(text string) {
+		t.Helper()
+		for i, from := range p.end {
+			to, b := p.end[1-i], make([]byte, 100)
+			if n, e := from.Send(p.env, from.fd, []byte(text)); n != len(text) || e != 0 {
+				t.Fatal(n, e)
+			}
+			if n, e := to.Recv(p.env, to.fd, true, false, b); e != 0 || string(b[:n]) != text {
+				t.Fatalf("%q, %v", b[:n], e)
+			}
+		}
+	}
+	exchange("before")
+	if _, ok := p.end[1].give.cache.Get("relay.example"); !ok {
+		t.Error("the client has not kept its ticket")
+	}
+	for i, e := range p.end {
+		if _, now := e.Givable(); !now || !e.Give(p.w, e.fd) {
+			t.Fatalf("end %d was not given to the kernel", i)
+		}
+	}
+	exchange("behind")
+}
+
+// A connection whose peer has changed its keys is never given to the kernel, whatever crypto/tls says of its secrets.
+func TestKeyUpdateIsNoticed(t *testing.T) {
 	p := newGivable(t, false)
-	server, client := p.end[0], p.end[1]
+	sealed, _ := serverRecords(t, p).Seal(sys.RecordHandshake, []byte{24, 0, 0, 1, 0})
+	p.w.put(0, sealed)
+	if _, e := p.end[1].Recv(p.env, 1, true, false, make([]byte, 1)); e != sys.EAGAIN {
+		t.Fatal(e)
+	}
+	if ever, _ := p.end[1].Givable(); ever {
+		t.Error("it may be given later")
+	}
+}
+
+// serverRecords makes what comes next from the server of a connection.
+func serverRecords(t *testing.T, p *pairOfConns) *simkernel.Records {
+	t.Helper()
+	server := p.end[0]
 	suite := server.tls.ConnectionState().CipherSuite
 	out, ok := keys(suite, server.give.secret[0], server.give.sent)
 	in, ok2 := keys(suite, server.give.secret[1], server.give.read)
 	if !ok || !ok2 {
 		t.Fatal("no keys")
 	}
+	return simkernel.NewRecords(&out, &in)
+}
+
+// A connection whose peer has changed its keys behind a ticket, in one record, is not given to the kernel, and goes on.
+func TestKeyUpdateBehindTicket(t *testing.T) {
+	p := newGivable(t, false)
+	client := p.end[1]
 	ticket := []byte{4, 0, 0, 14, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 9, 0, 0} // RFC 8446, 4.6.1: a lifetime, an age, no nonce, one byte, no extensions
 	keyUpdate := []byte{24, 0, 0, 1, 0}
-	sealed, _ := simkernel.NewRecords(&out, &in).Seal(sys.RecordHandshake, slices.Concat(ticket, keyUpdate))
+	sealed, _ := serverRecords(t, p).Seal(sys.RecordHandshake, slices.Concat(ticket, keyUpdate))
 	p.w.put(0, sealed)
 	if _, e := client.Recv(p.env, 1, true, false, make([]byte, 1)); e != sys.EAGAIN || client.Err != nil {
 		t.Fatal(e, client.Err)

@@ -45,7 +45,7 @@ var jobs = []job{
 		"-every", "10s", "-clients", "200ms", "-keep-after", "2s", "-slack", "30s", "-watchdog", "30s", "-start-timeout", "2m", "-patience", "2m"}, trial: "chaos"},
 	{name: "tls", what: "10 kills and 5 upgrades of a worker, a reload, another number of loops, a drain and 4 attacks on records, under TLS that the kernel has, no byte wrong and no flow lost",
 		command: tlskernel("-kills", "10", "-upgrades", "5", "-reloads", "1", "-layouts", "1", "-drains", "1", "-searches", "0", "-attacks", "4"), trial: "tlskernel"},
-	{name: "tls-user", what: "the same with a worker that is another user and listens on port 443, 3 kills, an upgrade and a reload, and a search of all memory and core files for keys",
+	{name: "tls-user", what: "the same with a worker that is another user and listens on port 443, 3 kills, an upgrade and a reload, and a search of all memory for keys",
 		command: tlskernel("-kills", "3", "-upgrades", "1", "-reloads", "1", "-layouts", "0", "-drains", "0", "-searches", "0", "-attacks", "0", "-user", "nobody"), trial: "tlskernel"},
 	{name: "networks", what: "flows over bad networks, with kills and upgrades: none ends, and nothing is lost that the network has not lost", command: []string{"{work}/outlive",
 		"networks", "-penstock", "{work}/penstock", "-relays", "penstock"}, trial: "outlive"},

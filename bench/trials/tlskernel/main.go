@@ -7,7 +7,7 @@
 //
 //	go run ./bench/trials/tlskernel -kills 20 -upgrades 20
 //
-// Somebody between the relay and its peers also attacks records around a kill, see records.go, and the memory of all processes, and with gdb their
+// Somebody between the relay and its peers also attacks records around a kill, see records.go, and the memory of all processes, and on demand their
 // core files, are searched for keys of connections that are the kernel's, see keys.go.
 //
 // It needs a kernel with TLS (modprobe tls); without it, it says so and fails. TLS ends at the relay, begins there, or both. The clients are those of
@@ -47,7 +47,7 @@ type setup struct {
 	patience time.Duration
 	user     string // that the worker runs as; "": this one
 	rustls   string // the program in the folder rustls
-	gcore    string // the program that makes core files; "" without gdb
+	gcore    string // the program that makes core files; "": none are made
 
 	pair      certs.Pair
 	roots     *x509.CertPool
@@ -95,8 +95,8 @@ func main() {
 	flag.DurationVar(&s.every, "every", 0, "time from when each client has exchanged something to the next event")
 	flag.DurationVar(&s.patience, "patience", 30*time.Second, "how long an exchange, or the start of a worker, may take")
 	flag.StringVar(&s.rustls, "rustls", "bin/tlspipe/release/tlspipe", "the `PROGRAM` that cargo has built in the folder rustls; if it is not there, rustls is left out")
+	flag.StringVar(&s.gcore, "gcore", "", "also search core files, which this `PROGRAM` of gdb makes; it stops each process for some seconds")
 	flag.Parse()
-	s.gcore, _ = exec.LookPath("gcore")
 	_, err := os.Stat(s.rustls)
 	for i := range kinds {
 		for range s.each {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -203,35 +204,38 @@ func (d *datagrams) setUp(f *datagramFlow, fd int, to *sys.Sockaddr) error {
 }
 
 // unreachable is called when the upstream's socket reports that datagrams do
-// not arrive. It reports whether the flow goes on, which the caller ends if not, and whether it does so with
-// another socket.
-func (d *datagrams) unreachable(f *datagramFlow, e sys.Errno) (goesOn, moved bool) {
-	if !noRoute(e) {
+// not arrive; away: because this host has no route there. It reports whether the flow goes on, which the caller ends if not, and
+// whether it does so with another socket.
+func (d *datagrams) unreachable(f *datagramFlow, e sys.Errno, away bool) (goesOn, moved bool) {
+	err := error(e)
+	if away {
+		err = os.NewSyscallError("send", e)
+	} else {
 		d.stats.ICMPErrors++
 	}
 	switch f.cfg.Datagram.OnUnreachable {
 	case UnreachableIgnore:
-		f.err = e
+		f.err = err
 		if hook := f.cfg.Hooks.Connected; hook != nil {
-			hook(&f.Flow, f.to, d.loop.Now-f.since, e)
+			hook(&f.Flow, f.to, d.loop.Now-f.since, err)
 		}
 		return true, false
 	case UnreachableEnd:
-		d.attemptFailed(f, e)
+		d.attemptFailed(f, err)
 		return false, false
 	}
-	if noRoute(e) {
-		return d.withoutRoute(f, e)
+	if away {
+		return d.withoutRoute(f, err)
 	}
-	d.attemptFailed(f, e)
+	d.attemptFailed(f, err)
 	return d.connect(f) == CauseNone, true
 }
 
 // withoutRoute goes on to an upstream that this host has a route to. If the hook returns the flow's own again, nothing changes: it has the
 // socket by which it goes on when the route is back, and the upstream knows it by that socket's port. So the socket is closed only once
 // there is a route to another one, or to its own from another address of this host: its own address is gone then.
-func (d *datagrams) withoutRoute(f *datagramFlow, e sys.Errno) (goesOn, moved bool) {
-	d.failed(f, f.to, d.loop.Now-f.since, e)
+func (d *datagrams) withoutRoute(f *datagramFlow, err error) (goesOn, moved bool) {
+	d.failed(f, f.to, d.loop.Now-f.since, err)
 	for range attemptsAtOnce {
 		to := d.ask(f)
 		if to == nil {
@@ -291,10 +295,14 @@ func (d *datagrams) localOf(fd int) netip.Addr {
 	return sa.AddrPort().Addr()
 }
 
-// noRoute reports whether e says that this host has no route to an upstream, which knows nothing of that. It is the error of a send:
-// a connected socket is not told of ICMP messages that say the same of a router (__udp4_lib_err; see docs/kernel.md).
-func noRoute(e sys.Errno) bool {
-	return e == sys.ENETUNREACH || e == sys.EHOSTUNREACH || e == sys.ENETDOWN
+// away reports whether e, the error of a send, says that this host has no route to the flow's upstream, which knows nothing of that. A
+// firewall's ICMP message that came before says EHOSTUNREACH, too (code 13; icmp_err_convert), so the kernel is asked for the route.
+func (d *datagrams) away(f *datagramFlow, e sys.Errno) bool {
+	if e != sys.ENETUNREACH && e != sys.EHOSTUNREACH && e != sys.ENETDOWN {
+		return false
+	}
+	from, err := d.tryRoute(f, f.to)
+	return err != nil || !from.IsValid() || from != d.localOf(int(f.fd))
 }
 
 // isUnreachable reports whether e is an ICMP error or the like, as opposed to an error of

@@ -73,7 +73,7 @@ func TestRouteGoneAndBack(t *testing.T) {
 		if rec := r.expect(CauseClosed); rec.Attempts != 1 || rec.Up.Datagrams != 2 || rec.Up.DatagramsDropped != 3 {
 			t.Errorf("policy %v: %+v", policy, rec)
 		}
-		if want := "true " + sys.ENETUNREACH.Error(); len(*failed) != 3 || (*failed)[0] != want {
+		if want := "true send: " + sys.ENETUNREACH.Error(); len(*failed) != 3 || (*failed)[0] != want {
 			t.Errorf("policy %v: the hook learnt %q, want three times %s", policy, *failed, want)
 		}
 	}
@@ -111,7 +111,7 @@ func TestRouteToAnother(t *testing.T) {
 	tellGram(t, c, l.Addr(), "before")
 	from := hearGram(t, s, "from before").(*net.UDPAddr)
 	r.k.Fail(testkernel.Send, sys.ENETUNREACH, 1)
-	r.k.Fail(testkernel.Connect, sys.ENETUNREACH, 1) // nor is there one to the other
+	r.k.Fail(testkernel.Connect, sys.ENETUNREACH, 2) // nor is there one to the other
 	tellGram(t, c, l.Addr(), "lost")
 	testwait.Until(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropUnreachable) == 1 })
 	tellGram(t, c, l.Addr(), "again")
@@ -119,6 +119,7 @@ func TestRouteToAnother(t *testing.T) {
 		t.Errorf("it comes from port %d, and came from %d", again.Port, from.Port)
 	}
 	r.k.Fail(testkernel.Send, sys.ENETUNREACH, 1)
+	r.k.Fail(testkernel.Connect, sys.ENETUNREACH, 1)
 	tellGram(t, c, l.Addr(), "elsewhere")
 	hearGram(t, other, "from elsewhere")
 	if st := r.dgramStats(); st.Dropped.Total() != 1 || st.Resting != 1 {
@@ -129,7 +130,7 @@ func TestRouteToAnother(t *testing.T) {
 		t.Errorf("%+v", rec)
 	}
 	none := sys.ENETUNREACH.Error()
-	if want := []string{"true " + none, "false " + none, "true " + none}; !slices.Equal(*failed, want) {
+	if want := []string{"true send: " + none, "false " + none, "true send: " + none}; !slices.Equal(*failed, want) {
 		t.Errorf("the hook learnt %q, want %q", *failed, want)
 	}
 }
@@ -144,9 +145,51 @@ func TestRouteToNobody(t *testing.T) {
 		tellGram(t, c, l.Addr(), "before")
 		hearGram(t, s, "from before")
 		r.k.Fail(testkernel.Send, sys.ENETUNREACH, 1)
+		r.k.Fail(testkernel.Connect, sys.ENETUNREACH, 1)
 		tellGram(t, c, l.Addr(), "lost")
 		if rec := r.expect(CauseUpstreamRefused); rec.Err != sys.ENETUNREACH || rec.Up.DatagramsDropped != 1 {
 			t.Errorf("%+v", rec)
+		}
+	}
+}
+
+// A firewall's ICMP message has the error of a missing route, and is none: the flow goes on to the next upstream, whether a receive or a send
+// meets it.
+func TestFilteredIsNoMissingRoute(t *testing.T) {
+	if !testnet.Netns(t) {
+		return
+	}
+	raw, err := net.ListenPacket("ip4:icmp", "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	const filtered = 13
+	for _, met := range []string{"by a receive", "by a send"} {
+		s, other := packetSocket(t, "udp4"), packetSocket(t, "udp4")
+		first, second := gramAddr(s.LocalAddr()), gramAddr(other.LocalAddr())
+		r, l, failed := awayRig(t, DatagramConfig{}, &first, &second)
+		block := r.blockLoop()
+		c := packetSocket(t, "udp4")
+		tellGram(t, c, l.Addr(), "before")
+		from := hearGram(t, s, "from before").(*net.UDPAddr)
+		if met == "by a send" {
+			release := block()
+			icmpError(t, raw, filtered, from, s.LocalAddr().(*net.UDPAddr))
+			tellGram(t, c, l.Addr(), "after")
+			release()
+		} else {
+			icmpError(t, raw, filtered, from, s.LocalAddr().(*net.UDPAddr))
+			testwait.Until(t, "the error is counted", func() bool { return r.dgramStats().ICMPErrors == 1 })
+			tellGram(t, c, l.Addr(), "after")
+		}
+		hearGram(t, other, "from after")
+		if st := r.dgramStats(); st.ICMPErrors != 1 || st.Dropped.Get(stats.DropUnreachable) != 0 {
+			t.Errorf("%s: %+v", met, st)
+		}
+		r.e.Close()
+		if want := []string{"true " + sys.EHOSTUNREACH.Error()}; !slices.Equal(*failed, want) {
+			t.Errorf("%s: the hook learnt %q, want %q", met, *failed, want)
 		}
 	}
 }

@@ -339,7 +339,8 @@ func (o *outbox) sendSingly(why sys.Errno) {
 // refuses each datagram costs one attempt per turn.
 func (o *outbox) unreachable(e sys.Errno) bool {
 	f := o.of
-	goesOn, moved := o.d.unreachable(f, e)
+	away := o.d.away(f, e)
+	goesOn, moved := o.d.unreachable(f, e, away)
 	if !goesOn {
 		o.abandon(stats.DropUnreachable)
 		o.d.end(f, CauseUpstreamRefused, e)
@@ -347,7 +348,7 @@ func (o *outbox) unreachable(e sys.Errno) bool {
 	}
 	switch {
 	case moved:
-	case noRoute(e): // what is left has none either
+	case away: // what is left has no route, either
 		o.abandon(stats.DropUnreachable)
 		return false
 	default:

@@ -314,7 +314,8 @@ type Hooks struct {
 	// of a stream needs none. The error is nil,
 	// the system call's error, or os.ErrDeadlineExceeded. If it is nil, Connected of a
 	// stream may call [Flow.Preface]. The upstream of a datagram flow counts as connected when its
-	// first answer arrives; took is then [Record.FirstByte].
+	// first answer arrives; took is then [Record.FirstByte]. That this host has no route to it any more
+	// is an [os.SyscallError] of "send"; ICMP messages are the error alone.
 	Connected func(f *Flow, to *Addr, took time.Duration, err error)
 
 	// Answered, if not nil, is called when an upstream has answered as [Flow.Expect] says; took is the time

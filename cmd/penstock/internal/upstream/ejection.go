@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"errors"
+	"os"
 	"syscall"
 	"time"
 )
@@ -44,8 +45,12 @@ func isLocalError(err error) bool {
 	return false
 }
 
-// NoRoute reports whether an error says that this host has no route to a member.
+// NoRoute reports whether the error of a datagram flow says that this host has no route to a member: a send has failed, and there
+// was no ICMP message with the same error.
 func NoRoute(err error) bool {
+	if call := (*os.SyscallError)(nil); !errors.As(err, &call) || call.Syscall != "send" {
+		return false
+	}
 	return errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETDOWN)
 }
 

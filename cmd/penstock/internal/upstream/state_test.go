@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"syscall"
@@ -341,13 +342,13 @@ func TestOwnErrorsDoNotEject(t *testing.T) {
 
 // TestBack: a flow whose member this host has no route to, and for which there is no other, has that member again, also if it has no room.
 func TestBack(t *testing.T) {
-	own := Client{Addr: nobody, Local: nobody}
+	own, noRoute := Client{Addr: nobody, Local: nobody}, os.NewSyscallError("send", syscall.ENETUNREACH)
 	cfg := &spec.Group{Balance: "round-robin", Members: members(2), Retries: 2}
 	cfg.Members[0].MaxFlows, cfg.Members[1].MaxFlows = 1, 1
 	_, g := set(t, cfg, Options{})
 	var lease Lease
 	first, _ := g.Pick(&lease, own)
-	if lease.Connected(syscall.ENETUNREACH, 0); lease.Back() != nil {
+	if lease.Connected(noRoute, 0); lease.Back() != nil {
 		t.Error("back at a member that the flow still has")
 	}
 	lease.Release()
@@ -355,12 +356,12 @@ func TestBack(t *testing.T) {
 		if lease.Member() == nil {
 			first, _ = g.Pick(&lease, own)
 		}
-		lease.Connected(syscall.ENETUNREACH, time.Second)
+		lease.Connected(noRoute, time.Second)
 		if second, _ := g.Pick(&lease, own); second != nil {
 			if second == first {
 				t.Fatal("the member was picked again")
 			}
-			lease.Connected(syscall.ENETUNREACH, 0)
+			lease.Connected(noRoute, 0)
 			g.Pick(&lease, own)
 		}
 		var other Lease
@@ -382,9 +383,9 @@ func TestBack(t *testing.T) {
 		}
 	}
 	g.Pick(&lease, own)
-	lease.Connected(syscall.ECONNREFUSED, time.Second)
+	lease.Connected(syscall.EHOSTUNREACH, time.Second) // says a firewall
 	g.Pick(&lease, own)
-	lease.Connected(syscall.ENETUNREACH, 0) // an attempt that failed at once
+	lease.Connected(noRoute, 0) // an attempt that failed at once
 	if m, _ := g.Pick(&lease, own); m != nil || lease.Back() != nil {
 		t.Error("back at a member that refused, or that the flow never had")
 	}

@@ -171,7 +171,7 @@ func (f *flows) look() (s seen) {
 		case err != nil && errors.Is(*err, errWrong):
 			s.wrong = *err
 		case err == nil && !lives && tcp:
-			s.wrong = errors.New("a flow of TCP neither goes on nor has it ended")
+			s.wrong = errors.New("a TCP flow has neither gone on nor ended")
 		}
 		switch {
 		case !lives:

@@ -139,7 +139,7 @@ func table(w io.Writer, chosen []job, all []*column) error {
 	return err
 }
 
-// failures says which jobs have failed, or have not run. What the doctor misses is no failure.
+// failures says which jobs have failed or have not run. A feature that the doctor finds missing is not a failure.
 func failures(chosen []job, all []*column) error {
 	var errs []error
 	for _, c := range all {

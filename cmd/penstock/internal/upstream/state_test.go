@@ -340,7 +340,7 @@ func TestOwnErrorsDoNotEject(t *testing.T) {
 	})
 }
 
-// TestBack: a flow whose member this host has no route to, and for which there is no other, has that member again, also if it has no room.
+// TestBack: a flow gets its member back when this host has no route to it and no other member can take the flow, even if the member has no room.
 func TestBack(t *testing.T) {
 	own, noRoute := Client{Addr: nobody, Local: nobody}, os.NewSyscallError("send", syscall.ENETUNREACH)
 	cfg := &spec.Group{Balance: "round-robin", Members: members(2), Retries: 2}

@@ -41,6 +41,7 @@ func (s *gramSimulation) lookAtGrams() {
 		}
 	}
 	clear(s.groups.flows)
+	s.groups.at = [256]*Listener{}
 	for _, d := range s.core.datagrams.all {
 		s.lookAtLoop(d, s.groups.flows)
 	}
@@ -98,6 +99,7 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 		if s.kind.several {
 			c.named = fmt.Sprint(s.clientOf(f))
 			s.lookAtSeveral(f)
+			s.lookAtListeners(f)
 		}
 		if clients[c] && !s.groups.exempt[s.clientOf(f)] {
 			s.fail("a client has two flows at one listener, the second one in slot %d of loop %d\n%s", f.slot, d.loop.Index, s.describeGrams())

@@ -131,12 +131,13 @@ type gramHeard struct {
 }
 
 // gramGroups tells which clients may have two flows at a listener: those of whom datagrams were in the queue of one of its sockets, or
-// went from loop to loop, when the number of these sockets has changed.
+// went from loop to loop, when the number of these sockets has changed; and see lookAtListeners.
 type gramGroups struct {
 	queued, exempt [256]bool // by client
 	clients        map[string]byte
 	ports, now     []gramPortNow
 	flows          map[gramClientAt]bool // that a look has found
+	at             [256]*Listener        // where a look has found a flow of a client
 }
 
 // gramPortNow is what a change of a listener's sockets shows in.

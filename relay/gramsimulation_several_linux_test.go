@@ -64,6 +64,19 @@ func (s *gramSimulation) isOf(life *gramLife, client byte) bool {
 	return s.clientIs(life) == client
 }
 
+// lookAtListeners notes that a client may have two flows at one listener: it has one at a listener that was removed, and one at the listener that has its
+// address now. The next process has one listener instead of the two, and where a client may have several flows, none of them is older; see findOlder.
+func (s *gramSimulation) lookAtListeners(f *datagramFlow) {
+	client := s.clientOf(f)
+	switch at := &s.groups.at[client]; {
+	case client == gramNobody:
+	case *at == nil:
+		*at = f.port.listener
+	case *at != f.port.listener:
+		s.groups.exempt[client] = true
+	}
+}
+
 // lookAtSeveral notes by which address an upstream knows a flow.
 func (s *gramSimulation) lookAtSeveral(f *datagramFlow) {
 	life := s.lifeOf(f.Value())

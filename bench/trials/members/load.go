@@ -37,7 +37,7 @@ func (u *upstream) close() { u.l.Close(); u.work.Wait() }
 
 // newLoad connects so many times a second, whether or not the clients before have been served.
 func newLoad(addr string, rate int) *world.Newcomers {
-	n := &world.Newcomers{Dial: world.Dial(addr), Within: 10 * time.Second, Size: messageSize - world.MessageHead}
+	n := &world.Newcomers{Dial: world.Dial(addr), Within: patience, Size: messageSize - world.MessageHead}
 	if rate > 0 {
 		n.Begin(time.Second / time.Duration(rate))
 	}

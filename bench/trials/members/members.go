@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/bench/internal/registry"
@@ -20,6 +21,7 @@ type members struct {
 	list []registry.Member
 	next int // number of the next address
 	rand *rand.Rand
+	made atomic.Int64 // changes
 }
 
 func newMembers(etcd *registry.Etcd, port int) *members {
@@ -67,5 +69,6 @@ func (m *members) change(perSecond int, stop <-chan struct{}) (n int, err error)
 			return n, err
 		}
 		n++
+		m.made.Add(1)
 	}
 }

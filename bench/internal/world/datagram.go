@@ -43,6 +43,13 @@ func (f *datagramFlow) String() string {
 	return fmt.Sprintf("datagram flow %d (%s, %v old)", f.id, f.via.Name, time.Since(f.start).Round(time.Millisecond))
 }
 
+// unanswered says what became of a flow that has no answer: whether its datagrams have reached an upstream, and from where.
+func (f *datagramFlow) unanswered() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return fmt.Sprintf("%v: no answer for %v; of its %d datagrams an upstream has got %d of the last 1000, from %v", f, Patience, f.sent, len(f.arrived), f.ports)
+}
+
 func (f *datagramFlow) died(number int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -270,7 +277,7 @@ func (w *World) talkDatagrams(via *Place, burst int, pauses [2]time.Duration, li
 		}
 		w.Tally.Count(datagramsLost, int64(left))
 		if time.Since(last) > Patience {
-			w.Tally.Fault(datagramFlowsLost, "%v: no answer for %v", f, Patience)
+			w.Tally.Fault(datagramFlowsLost, "%s", f.unanswered())
 			return
 		}
 		w.Sleep(pauseBetween(r, pauses))
@@ -317,7 +324,7 @@ func (w *World) newDatagramClient(via *Place) {
 		}
 		w.Tally.Count(datagramsLost, 1)
 	}
-	w.Tally.Fault(clientsRefused, "%v: no answer for %v", f, Patience)
+	w.Tally.Fault(clientsRefused, "%s", f.unanswered())
 }
 
 // LoadDatagrams starts n clients of each kind at each datagram listener.

@@ -153,8 +153,26 @@ func (d *datagrams) takeStray(p *datagramPort, s *stray) {
 		return
 	}
 	d.deliver(p, s)
+	d.noteStray(p, s)
 	s.b = nil
 	s.post(s.home)
+}
+
+// noteStray marks the flows of a client whose datagram another loop has received, which is given the next ones, too. They may have begun
+// when the sockets of the address had changed and the loops' flows were marked for it already.
+func (d *datagrams) noteStray(p *datagramPort, s *stray) {
+	f := d.findFor(p, s.name, s.control.Local, s.b, d.fromProxy(s.name))
+	if f == nil || p.state != portOpen {
+		return
+	}
+	if !f.astray {
+		d.setAstray(f)
+	}
+	for _, sibling := range p.siblings(f) {
+		if o := d.of(sibling); !o.astray {
+			d.setAstray(o)
+		}
+	}
 }
 
 // deliver relays s, and begins the flow of its client if there is none.

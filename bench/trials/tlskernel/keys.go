@@ -164,6 +164,10 @@ func (h *haystack) read(f io.ReaderAt, from, to int64, found func(needle)) (size
 func (s *setup) search() error {
 	begun := time.Now()
 	needles := s.keys.needles()
+	if len(needles) == 0 {
+		fmt.Fprintln(s.Out, "no client of this run tells its keys, so that nothing is searched for")
+		return nil
+	}
 	h := newHaystack(needles)
 	own := map[*keyLog]bool{} // connections that are not the kernel's: a worker has their keys, or the search finds nothing
 	for _, n := range needles {

@@ -116,6 +116,8 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 			s.lookAtGramPace(x, f)
 			if !f.noting { // what has moved since the last turn, as a drain begins, the end of the next one notes
 				s.lookAtTold(&x.told, x.number, &f.Flow, x.pace.rate == 0 && s.kind.sniff == 0)
+			} else {
+				x.told.unnoted = true
 			}
 			if x.told.before > 0 {
 				restored = append(restored, &x.told)

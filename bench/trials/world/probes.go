@@ -400,6 +400,9 @@ func (r *run) restart() error {
 		}
 		ended <- err
 	}()
+	// Each try is a flow, of which a daemon has no more than its descriptors allow, and one can do thousands in a second.
+	pace := time.NewTicker(5 * time.Millisecond)
+	defer pace.Stop()
 	for {
 		for _, d := range r.probes.probed {
 			if err := r.probes.try(d, d.clients()[0]); err != nil {
@@ -410,7 +413,7 @@ func (r *run) restart() error {
 		select {
 		case err := <-ended:
 			return err
-		default:
+		case <-pace.C:
 		}
 	}
 }

@@ -114,7 +114,14 @@ func (t *Watcher) Balance() error {
 	}
 	begun := m.Sum("penstock_listener_flows_total", "listener")
 	ended, open := m.Sum("penstock_flows_ended_total", "listener"), m.Sum("penstock_flows_open", "listener")
-	fmt.Fprintf(t.w.Tally.Out, "\n%-10s %12s %12s %12s %12s\n", "listener", "clients", "begun", "ended", "open")
+	dropped := m.Sum("penstock_datagrams_dropped_total", "reason")
+	fmt.Fprint(t.w.Tally.Out, "\ndatagrams that the daemon has dropped:")
+	for _, reason := range slices.Sorted(maps.Keys(dropped)) {
+		if dropped[reason] > 0 {
+			fmt.Fprintf(t.w.Tally.Out, " %s %.0f", reason, dropped[reason])
+		}
+	}
+	fmt.Fprintf(t.w.Tally.Out, "\n\n%-10s %12s %12s %12s %12s\n", "listener", "clients", "begun", "ended", "open")
 	for _, name := range slices.Sorted(maps.Keys(begun)) {
 		clients := "-"
 		if n, ok := t.w.openedAt(name); ok {

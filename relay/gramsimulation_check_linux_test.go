@@ -184,7 +184,7 @@ func (s *gramSimulation) settleGrams() {
 	s.process.Fault, s.faults = nil, nil
 	s.process.DieAfter(0)
 	s.keeper.fails = 0
-	s.memoryIsBack(s.alive)
+	s.memoryIsBack(s.call)
 	s.settling = true
 	defer func() { s.settling = false }()
 	for turns, still := 0, 0; (still < 3 || still < 20 && s.core.datagrams.strays.Load() > 0) && s.wrong == nil; turns++ {

@@ -19,7 +19,7 @@ func (s *gramSimulation) beginDrain() bool {
 		return false
 	}
 	d.begun, d.ever, d.at = true, true, s.world.Elapsed()
-	s.alive(func() {
+	s.call(func() {
 		if err := s.core.beginDrain(); err != nil {
 			s.fail("drain: %v", err)
 		}
@@ -33,7 +33,7 @@ func (s *gramSimulation) endDrain() bool {
 	if !s.drainEnds() {
 		return false
 	}
-	s.alive(s.endDrainOfCore)
+	s.call(s.endDrainOfCore)
 	s.mark2(markDrainEnded, true)
 	return true
 }
@@ -41,7 +41,7 @@ func (s *gramSimulation) endDrain() bool {
 // lookAtDrain goes on with a drain.
 func (s *gramSimulation) lookAtDrain() {
 	if s.drainWoken() {
-		s.alive(s.waitForDrain)
+		s.call(s.waitForDrain)
 	}
 	s.mark2(markDrained, s.drain.done && len(s.flows) > 0)
 }
@@ -146,7 +146,7 @@ func (s *gramSimulation) removeUpstream(i int) bool {
 	s.removedEver, s.removed[i] = true, s.ticks
 	s.ticks++
 	deaths := s.deaths
-	s.alive(func() {
+	s.call(func() {
 		e := &Engine{s.core}
 		for _, id := range ids {
 			if all[id].records > 0 { // it has made room for one whose datagram was on its way between loops

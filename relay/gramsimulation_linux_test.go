@@ -180,7 +180,7 @@ func newGramSimulation(kind gramWorld) *gramSimulation {
 		sent:       make(map[gramID]*gramSent), order: make(map[gramVia]uint32),
 		in: sys.NewVector(1, 1, sys.Unix), out: sys.NewVector(1, 1, sys.Unix),
 	}
-	s.seen.init()
+	s.seen.init(&s.simulation.seen)
 	w := s.world
 	w.Sleep(kind.phase)
 	w.Slow, w.Joins, w.GramBufferMost, w.Lost = kind.slow, kind.joins, kind.bufferMax, s.worldLost
@@ -189,7 +189,7 @@ func newGramSimulation(kind gramWorld) *gramSimulation {
 	}
 	s.in.SetBuf(0, s.scratch[:1<<16])
 	s.peers = w.NewProcess()
-	s.keeper = newSimHolder(s.simulation)
+	s.keeper = newSimHolder(s.simulation, s)
 	at := [...][3]string{
 		{"127.0.0.1:1000", "127.0.0.1:2000", "127.0.0.1:2001"},
 		{"0.0.0.0:1000", "127.0.0.1:2000", "127.0.0.1:2001"},
@@ -410,15 +410,15 @@ func (s *gramSimulation) closeListener() bool {
 	s.closings = append(s.closings, x)
 	s.listener = nil
 	s.relistens++
-	s.alive(func() {
+	s.call(func() {
 		delete(s.core.listeners, l)
 		l.stop(stopClosed, &x.wg)
 	})
 	return true
 }
 
-// alive is lives, and has the next process begin if this one has died.
-func (s *gramSimulation) alive(do func()) {
+// call is lives, and has the next process begin if this one has died.
+func (s *gramSimulation) call(do func()) {
 	if !s.lives(do) {
 		s.begin()
 	}
@@ -620,7 +620,7 @@ func (s *gramSimulation) turn() {
 // turnLoop is one turn of a loop. Who has no listener tries to listen again.
 func (s *gramSimulation) turnLoop(i int) {
 	s.ticks++
-	s.alive(func() {
+	s.call(func() {
 		i %= len(s.core.loops)
 		s.stepper.Turn(s.core.loops[i])
 		if n := len(s.core.datagrams.all[i].noting); n > 0 {
@@ -629,7 +629,7 @@ func (s *gramSimulation) turnLoop(i int) {
 		s.strayed = s.strayed || s.core.datagrams.strays.Load() > 0
 	})
 	if s.listener == nil && s.wrong == nil && !s.drain.begun {
-		s.alive(func() {
+		s.call(func() {
 			if err := s.listens(); err != nil && !errors.Is(err, sys.EADDRINUSE) && !errors.Is(err, sys.EMFILE) {
 				s.fail("listen again: %v", err)
 			}
@@ -644,14 +644,10 @@ func (s *gramSimulation) kill() {
 	s.begin()
 }
 
-// upgrade hands over to a next process.
-func (s *gramSimulation) upgrade() bool {
+// handOver implements simRelay.
+func (s *gramSimulation) handOver(said func(err error)) bool {
 	s.handing = true
-	lives := s.lives(func() {
-		if err := (&Engine{s.core}).HandOver(simContext); err != nil && !errors.Is(err, errSimHolder) {
-			s.fail("hand over: %v", err)
-		}
-	})
+	lives := s.lives(func() { said((&Engine{s.core}).HandOver(simContext)) })
 	s.handing = false
 	if lives {
 		if s.core.state != closed {
@@ -667,6 +663,9 @@ func (s *gramSimulation) upgrade() bool {
 	s.begin()
 	return lives
 }
+
+// refuses implements simRelay: a flow that was kept, and is not held, ends as crashed, as any may when a process has died.
+func (s *gramSimulation) refuses(holdKey) {}
 
 // notSent counts the datagrams that flows hold for upstreams, and those that wait for the listener's socket.
 func (s *gramSimulation) notSent() (n int64) {

@@ -226,7 +226,7 @@ func (s *gramSimulation) does(x gramStep) bool {
 	case gramKill:
 		s.kill()
 	case gramUpgrade:
-		return s.upgrade()
+		return s.keeper.upgrade(x.a, s)
 	case gramFault:
 		s.faults, s.faulted = s.seen.counted(gramFaults(x.a, x.b)), true
 		s.process.Fault = s.faults
@@ -245,11 +245,11 @@ func (s *gramSimulation) does(x gramStep) bool {
 	case gramSuccessorComes:
 		return s.successorComes()
 	case gramSteer:
-		return s.steer(x.a, x.b, s.alive)
+		return s.steer(x.a, x.b, s.call)
 	case gramTrim:
-		s.trims(s.alive)
+		s.trims(s.call)
 	case gramShed:
-		return s.sheds(x.a, x.b, s.turn, s.alive)
+		return s.sheds(x.a, x.b, s.turn, s.call)
 	case gramRemove:
 		return s.removeUpstream(x.a % 2)
 	}
@@ -426,7 +426,7 @@ func simulateGramSeeds(t *testing.T, first uint64, n int) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(simMemory))
 	var seenLock sync.Mutex
 	var seen gramSeen
-	seen.init()
+	seen.init(new(simSeen))
 	began := time.Now()
 	var all sync.WaitGroup
 	var next atomic.Int64

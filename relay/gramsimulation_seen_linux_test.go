@@ -8,7 +8,7 @@ import (
 
 // gramSeen is what runs have come through, like simSeen.
 type gramSeen struct {
-	simSeen
+	*simSeen
 	steps [gramDoes]int  // that had something to do
 	marks map[string]int // turns after which something was seen
 }
@@ -46,13 +46,13 @@ var gramCauses = []Cause{CauseIdle, CauseRefused, CauseAnswered, CauseUpstreamRe
 // gramSeedsEnough is how many schedules do everything that schedules can do.
 const gramSeedsEnough = 600
 
-func (x *gramSeen) init() {
-	x.simSeen.init()
-	x.marks = make(map[string]int)
+func (x *gramSeen) init(of *simSeen) {
+	of.init()
+	x.simSeen, x.marks = of, make(map[string]int)
 }
 
 func (x *gramSeen) add(y *gramSeen) {
-	x.simSeen.add(&y.simSeen)
+	x.simSeen.add(y.simSeen)
 	for c, n := range y.steps {
 		x.steps[c] += n
 	}

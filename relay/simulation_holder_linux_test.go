@@ -20,8 +20,35 @@ type simHolder struct {
 	real    *simKeeper       // nil: none; else held is the model of what that has to hold, and late is not used
 }
 
-func newSimHolder(s *simulation) *simHolder {
-	return &simHolder{s: s, process: s.world.NewProcess(), held: make(map[holdKey]hold.Held), dropped: make(map[holdKey]bool)}
+// simRelay is the simulation of streams or that of datagrams, to the keeper: what it has the process do that works.
+type simRelay interface {
+	call(do func()) // in the process; if it dies, the next one begins
+	kill()
+	// handOver hands over to the next process, unless the holder fails. What came of it, said is told in the process.
+	handOver(said func(err error)) bool
+	// refuses is called when a process has died, with what it had given to the keeper, which has refused it, and which it thought was held.
+	refuses(key holdKey)
+}
+
+// newSimHolder returns the holder of a simulation. s is the part of it that both simulations have.
+func newSimHolder(s *simulation, of simRelay) *simHolder {
+	h := &simHolder{s: s, process: s.world.NewProcess(), held: make(map[holdKey]hold.Held), dropped: make(map[holdKey]bool)}
+	if s.real > 0 {
+		h.real = newSimKeeper(h, of)
+	}
+	return h
+}
+
+// upgrade has a process hand over to the next one, or asks the keeper for that.
+func (h *simHolder) upgrade(how int, of simRelay) bool {
+	if h.real != nil {
+		return h.real.ask(how)
+	}
+	return of.handOver(func(err error) {
+		if err != nil && !errors.Is(err, errSimHolder) {
+			h.s.fail("hand over: %v", err)
+		}
+	})
 }
 
 func (h *simHolder) Hold(key [2]uint64, label string, fds []int) error {

@@ -23,6 +23,7 @@ import (
 type simKeeper struct {
 	h       *simHolder
 	s       *simulation
+	of      simRelay
 	r       *rand.Rand
 	k       *keeper.Simulated
 	workers map[int]*simWorker // that were not reaped
@@ -61,9 +62,9 @@ const simKeepers = true
 
 var simMessages = sync.Pool{New: func() any { return new([2][64 << 10]byte) }}
 
-func newSimKeeper(h *simHolder) *simKeeper {
+func newSimKeeper(h *simHolder, of simRelay) *simKeeper {
 	n := h.s.real
-	k := &simKeeper{h: h, s: h.s, r: rand.New(rand.NewPCG(uint64(n), 4)), workers: make(map[int]*simWorker), buf: simMessages.Get().(*[2][64 << 10]byte),
+	k := &simKeeper{h: h, s: h.s, of: of, r: rand.New(rand.NewPCG(uint64(n), 4)), workers: make(map[int]*simWorker), buf: simMessages.Get().(*[2][64 << 10]byte),
 		files: make(map[holdKey][]any), unsure: make(map[holdKey]bool), unheld: make(map[holdKey]bool), before: make(map[holdKey][]any), asks: make(chan struct{}, 1)}
 	w := h.s.world
 	w.PairBuffer = [...]int{212992, 212992, 40_000, 33_000}[n%4] // longer than any message
@@ -438,16 +439,7 @@ func (k *simKeeper) ended() {
 	}
 	k.reap(w, keeper.Death{Signal: 9})
 	for key := range k.unheld { // the engine does not know
-		for _, f := range k.s.flows {
-			if f.records == 0 && key == newHoldKey(holdFlow, f.loop, uint64(f.ref.Slot), uint64(f.ref.Gen)) {
-				k.s.begun.lose(f)
-			}
-		}
-		for _, l := range k.s.begun.left {
-			if kindOf(key) == holdPipe && slices.Contains(l.pipes[:], uint32(numberOf(key))+1) {
-				k.s.begun.lose(l.flow)
-			}
-		}
+		k.of.refuses(key)
 	}
 	clear(k.unheld)
 }
@@ -548,7 +540,7 @@ func (k *simKeeper) act() (some bool) {
 		some = k.writes(w) || k.read(w)
 	case 2:
 		w := k.runs
-		k.s.call(func() { some = w.take() })
+		k.of.call(func() { some = w.take() })
 	case 3:
 		some = k.standbyActs()
 	case 4:
@@ -556,7 +548,7 @@ func (k *simKeeper) act() (some bool) {
 			k.closeLate()
 		} else if w := k.runs; w.w.IsDue() {
 			some = true
-			k.s.call(w.w.Due)
+			k.of.call(w.w.Due)
 		}
 	case 5:
 		if k.k.Replace(); k.toEnd {
@@ -566,7 +558,7 @@ func (k *simKeeper) act() (some bool) {
 	}
 	k.reapOthers()
 	if w := k.runs; w != nil && w.killed && k.s.core != nil {
-		k.s.kill()
+		k.of.kill()
 	}
 	return some
 }
@@ -575,7 +567,7 @@ func (k *simKeeper) act() (some bool) {
 func (k *simKeeper) handOver() {
 	k.toEnd = false
 	w := k.runs
-	k.s.handOver(func(err error) {
+	k.of.handOver(func(err error) {
 		if err != nil {
 			w.w.Stay(err.Error())
 			return
@@ -598,7 +590,7 @@ func (k *simKeeper) ask(how int) bool {
 		return true
 	}
 	w := k.runs
-	k.s.call(func() { w.w.Restart() })
+	k.of.call(func() { w.w.Restart() })
 	return true
 }
 
@@ -662,14 +654,4 @@ func (k *simKeeper) close() {
 	}
 	k.h.process.Exit()
 	simMessages.Put(k.buf)
-}
-
-// lose lets a flow get lost.
-func (x *begunWith) lose(f *simFlow) {
-	f.crashed, x.some = true, true
-	for i := range x.left {
-		if l := &x.left[i]; l.flow == f && l.held > 0 {
-			x.holding, x.bytes, l.held = x.holding-1, x.bytes-l.held, 0
-		}
-	}
 }

@@ -12,7 +12,7 @@ type simKeeper struct{}
 
 const simKeepers = false
 
-func newSimKeeper(*simHolder) *simKeeper { return nil }
+func newSimKeeper(*simHolder, simRelay) *simKeeper { return nil }
 
 func (*simKeeper) hold(holdKey, string, []int) error { return nil }
 func (*simKeeper) drop(holdKey)                      {}

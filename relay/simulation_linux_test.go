@@ -251,10 +251,7 @@ func newSimulation(settings simSettings) *simulation {
 	s.seen.init()
 	s.world.Slow, s.world.Trace, s.world.KernelTLS = s.slow, s.trace, s.kernelTLS
 	s.peers = s.world.NewProcess()
-	s.keeper = newSimHolder(s)
-	if s.real > 0 {
-		s.keeper.real = newSimKeeper(s.keeper)
-	}
+	s.keeper = newSimHolder(s, s)
 	s.at = [simNetworks]Addr{{Network: TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:1000")}, {Network: Unix, Path: "@relay"}}
 	s.to = [simNetworks]Addr{{Network: TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:2000")}, {Network: Unix, Path: "@upstream"}}
 	s.dead = [simNetworks]Addr{{Network: TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:3000")}, {Network: Unix, Path: "@nobody"}}

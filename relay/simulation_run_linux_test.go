@@ -231,7 +231,7 @@ func (s *simulation) does(x simStep) bool {
 	case simKill:
 		s.kill()
 	case simUpgrade:
-		return s.upgrade(x.a)
+		return s.keeper.upgrade(x.a, s)
 	case simFault:
 		s.fault(x.a, x.b)
 	case simHeal:

@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"slices"
+
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -56,8 +58,9 @@ func (s *gramSimulation) explainsDrop(why stats.Drop) bool {
 	case stats.DropNoRoom:
 		return fails || s.kind.maxFlows > 0 || s.kind.limit > 0
 	case stats.DropDraining:
-		// While one loop's port has closed and another loop's still closes, a new client can reach the socket that a flow is just being given.
-		between := s.kind.network == 0 && len(s.core.datagrams.all) > 1
+		// While one loop's port has closed and another loop's still closes, or a flow that its last datagrams begin gets a socket, a new client can
+		// reach the socket that a flow is just being given.
+		between := s.kind.network == 0 && (len(s.core.datagrams.all) > 1 || s.ownsLate())
 		return s.relistens > 0 || s.drain.begun && (s.drain.over || (unix || s.faulted) && s.drain.done || between) // a port that could not be closed takes clients for as long
 	case stats.DropAmplification:
 		return c.Amplification > 0
@@ -69,4 +72,9 @@ func (s *gramSimulation) explainsDrop(why stats.Drop) bool {
 		return s.deaths+s.upgrades > 0
 	}
 	return false
+}
+
+// ownsLate reports whether a flow has a socket of its own that began when the listener's port was closing.
+func (s *gramSimulation) ownsLate() bool {
+	return slices.ContainsFunc(s.flows, func(f *gramLife) bool { return f.ownAt > 0 && f.began >= s.drain.at })
 }

@@ -277,7 +277,7 @@ func (w *World) talkDatagrams(via *Place, burst int, pauses [2]time.Duration, li
 		}
 		w.Tally.Count(datagramsLost, int64(left))
 		if time.Since(last) > Patience {
-			w.Tally.Fault(datagramFlowsLost, "%s", f.unanswered())
+			w.Tally.Fault(datagramFlowsLost, "a client: %s", f.unanswered())
 			return
 		}
 		w.Sleep(pauseBetween(r, pauses))
@@ -324,7 +324,7 @@ func (w *World) newDatagramClient(via *Place) {
 		}
 		w.Tally.Count(datagramsLost, 1)
 	}
-	w.Tally.Fault(clientsRefused, "%s", f.unanswered())
+	w.Tally.Fault(clientsRefused, "a new client: %s", f.unanswered())
 }
 
 // LoadDatagrams starts n clients of each kind at each datagram listener.

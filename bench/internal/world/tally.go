@@ -109,8 +109,8 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	return l.to.Write(p)
 }
 
-// maxFaults is how many faults are shown in full.
-const maxFaults = 40
+// maxFaults is how many faults are shown in full, and maxAlike how many that are told alike are, whatever was shown before.
+const maxFaults, maxAlike = 40, 5
 
 // tally has what a run counts, and its faults.
 type tally struct {
@@ -119,6 +119,7 @@ type tally struct {
 
 	mu     sync.Mutex
 	faults int
+	alike  map[string]int // faults by their format
 	pauses []time.Duration // of a client at a kill
 	first  []time.Duration // from a kill until the first client's next answer
 }
@@ -137,7 +138,11 @@ func (t *tally) Fault(c counter, format string, args ...any) {
 func (t *tally) show(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.faults++; t.faults <= maxFaults {
+	if t.alike == nil {
+		t.alike = make(map[string]int)
+	}
+	t.faults++
+	if t.alike[format]++; t.faults <= maxFaults || t.alike[format] <= maxAlike {
 		fmt.Fprintf(t.Out, "%s FAULT: %s\n", time.Now().Format("15:04:05.000"), fmt.Sprintf(format, args...))
 	}
 }

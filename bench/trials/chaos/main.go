@@ -50,7 +50,7 @@ type settings struct {
 	kills        int
 	upgrades     int
 	soak         time.Duration
-	rate         float64       // MiB per second of a soak's load
+	rate         float64       // MiB per second of the load; 0: a soak's, or any
 	growth       float64       // MiB per hour by which the RSS of a soak's processes may grow
 	sampling     time.Duration // between two samples of a soak
 	report       time.Duration // between two lines of a soak's progress
@@ -92,7 +92,7 @@ func main() {
 	flag.DurationVar(&s.between, "between", 100*ms, "time between two changes, on average")
 	flag.IntVar(&s.restarts, "restarts", 10, "with -changes, how often the registry is killed and started again")
 	flag.DurationVar(&s.soak, "soak", 0, "how long everything happens at a modest load, with long phases in which nothing is killed, so that a leak can be seen")
-	flag.Float64Var(&s.rate, "rate", 16, "with -soak, the load in `MiB` per second, of which a write costs 8 KiB besides its bytes")
+	flag.Float64Var(&s.rate, "rate", 0, "the load in `MiB` per second, of which a write costs 8 KiB besides its bytes; 0: 16 with -soak, or as much as there can be")
 	flag.Float64Var(&s.growth, "growth", 4, "with -soak, by how many `MiB` per hour the memory of a process may grow; more, with 95% confidence, is a fault")
 	flag.DurationVar(&s.report, "report", time.Minute, "with -soak, time between two lines of progress")
 	flag.StringVar(&s.format, "format", "longer", "with -upgrades, what is different in the ledgers of the first version: longer or required, which today's version must refuse")
@@ -174,6 +174,7 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 		o.keeper = s.keeperConfig()
 	}
 	w := world.New(s.seed, out, sockets)
+	w.Rate = s.rate * mib
 	w.KeepAfter, w.Slack, w.Idle = s.keepAfter, s.slack, o.idle
 	defer w.CloseUpstreams()
 	var config string

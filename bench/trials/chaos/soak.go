@@ -98,7 +98,7 @@ func (s *settings) newSoak(w *world.World, o options) (*soak, error) {
 	if s.sampling == 0 {
 		s.sampling = time.Second
 	}
-	w.Rate = s.rate * mib
+	w.Rate = cmp.Or(s.rate, 16) * mib
 	s.between = max(s.between, s.soak/2000)
 	k := &soak{s: s, w: w, o: o, rand: w.Random(0, 9)}
 	k.balance = newSoakBalance(min(max(s.soak/200, 200*ms), 20*time.Second), 2*time.Minute, s.growth)

@@ -42,7 +42,7 @@ var jobs = []job{
 	testsOf("cmd/penstock/internal/packets", "packet captures"),
 	testsOf("cmd/penstock/internal/sandboxneeds", "what the daemon needs in its sandbox"),
 	{name: "kills", what: "20 kills of a worker under load, no byte wrong and no flow lost", command: []string{"{work}/chaos", "-binary", "{work}/penstock", "-kills", "20",
-		"-every", "10s", "-clients", "200ms", "-keep-after", "2s", "-slack", "30s", "-watchdog", "30s", "-start-timeout", "2m", "-patience", "2m"}, trial: "chaos"},
+		"-every", "10s", "-clients", "1s", "-rate", "2", "-keep-after", "2s", "-slack", "30s", "-watchdog", "30s", "-start-timeout", "2m", "-patience", "2m"}, trial: "chaos"},
 	{name: "tls", what: "10 kills and 5 upgrades of a worker, a reload, another number of loops, a drain and 4 attacks on records, under TLS that the kernel has, no byte wrong and no flow lost",
 		command: tlskernel("-kills", "10", "-upgrades", "5", "-reloads", "1", "-layouts", "1", "-drains", "1", "-searches", "0", "-attacks", "4"), trial: "tlskernel"},
 	{name: "tls-user", what: "the same with a worker that is another user and listens on port 443, 3 kills, an upgrade and a reload, and a search of all memory for keys",

@@ -119,7 +119,7 @@ type tally struct {
 
 	mu     sync.Mutex
 	faults int
-	alike  map[string]int // faults by their format
+	alike  map[string]int  // faults by their format
 	pauses []time.Duration // of a client at a kill
 	first  []time.Duration // from a kill until the first client's next answer
 }

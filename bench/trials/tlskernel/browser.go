@@ -131,7 +131,28 @@ func (b *browser) dial(patience time.Duration) (conn, error) {
 // browserConn is a connection that a page has made.
 type browserConn struct {
 	*websocket.Conn
+	left   []byte // of the last message
 	closed chan struct{}
+}
+
+// messages tells text, which is an error, from bytes of the connection.
+var messages = websocket.Codec{Unmarshal: func(message []byte, kind byte, v any) error {
+	if kind == websocket.TextFrame {
+		return errors.New(string(message))
+	}
+	*v.(*[]byte) = message
+	return nil
+}}
+
+func (c *browserConn) Read(b []byte) (n int, err error) {
+	for len(c.left) == 0 {
+		if err := messages.Receive(c.Conn, &c.left); err != nil {
+			return 0, err
+		}
+	}
+	n = copy(b, c.left)
+	c.left = c.left[n:]
+	return n, nil
 }
 
 func (c *browserConn) CloseWrite() error { return websocket.Message.Send(c.Conn, "end") }

@@ -327,6 +327,9 @@ func (d *datagrams) begin(p *datagramPort, name []byte, c *sys.Control, i int, p
 		d.name(f, &h, i)
 	}
 	f.setDivided(!proxy && p.divides())
+	if p.address.leaves(d.loop.Now) {
+		d.setAstray(f)
+	}
 	p.put(f)
 	d.setRuns(f, down, p.family, f.v6)
 	d.silent.add(f)

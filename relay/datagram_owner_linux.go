@@ -120,6 +120,18 @@ type portAddress struct {
 	astray    atomic.Int64      // flows of clients whose datagrams may reach another loop, how often their number is not known yet, and ports that have joined; see joins
 	marking   atomic.Int64      // how often that is
 	listeners map[*Listener]int // that have a port there, and how many; under datagramShare.addressMu
+	leftLast  atomic.Int64      // when the last port left, by the loops' clock, if a holder may have its socket; 0: none has. See holderLast
+}
+
+// holderLast is how long the holder may have a socket that was dropped. As long as it does, the socket is among those of its address, and
+// when it leaves them the kernel may give clients to other loops. Nobody tells the engine when that is, so flows that begin until then are
+// astray.
+const holderLast = 10 * time.Second
+
+// leaves reports whether the socket of a port that has left may still be among those of the address.
+func (a *portAddress) leaves(now time.Duration) bool {
+	last := time.Duration(a.leftLast.Load())
+	return last > 0 && now < last+holderLast
 }
 
 // shared reports whether the sockets of an address will change, or have changed and not each flow is marked for it: those of a

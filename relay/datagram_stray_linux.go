@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"maps"
 	"sync/atomic"
 
 	"github.com/penstock/penstock/internal/loop"
@@ -56,9 +57,11 @@ func (d *datagrams) leave(p *datagramPort) {
 	if a.listeners[p.listener]--; a.listeners[p.listener] == 0 {
 		delete(a.listeners, p.listener)
 	}
-	if len(a.listeners) == 0 && sh.addresses[p.name] == a {
-		delete(sh.addresses, p.name)
+	now := d.loop.Now
+	if d.keep != nil && p.family != sys.Unix {
+		a.leftLast.Store(int64(now))
 	}
+	maps.DeleteFunc(sh.addresses, func(_ string, a *portAddress) bool { return len(a.listeners) == 0 && !a.leaves(now) })
 }
 
 // regroup is called before the socket of a port leaves those of its address, among which the kernel chooses by their number. So from

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"net/netip"
+	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
 )
@@ -106,5 +107,47 @@ func (s *gramSimulation) lookAtOwner(x *gramSent, upstream int, from string) {
 		if at.AddrPort() == life.several.from {
 			s.fail("datagram %v has come from flow %d, which is of client %d", x.gramID, life.number, s.clientIs(life))
 		}
+	}
+}
+
+// A socket that the holder closes late leaves those of its address late: clients of the listener that is there by then have one flow each, though the
+// kernel gives them to other loops from then on.
+func TestSimulateLateHolder(t *testing.T) {
+	for _, beside := range []bool{true, false} { // the closed port is still there when the other listener is made
+		s := newGramSimulation(gramWorld{loops: 3})
+		for range gramPeersMax {
+			s.connect()
+		}
+		s.keeper.lazy = true
+		s.closeListener()
+		if beside {
+			s.turnLoop(0)
+		} else {
+			for i := range s.core.loops {
+				s.call(func() { s.stepper.Turn(s.core.loops[i]) })
+			}
+		}
+		for range 6 {
+			s.turn()
+		}
+		for closed := range 2 {
+			for i := range s.clients {
+				s.clientSends(i, 100, 1, 0, false, 0)
+			}
+			for range 6 { // from loop to loop
+				s.turn()
+			}
+			if closed == 0 {
+				s.keeper.closeDropped()
+			}
+		}
+		s.settleGrams()
+		if s.checkGrams(); s.wrong != nil {
+			t.Errorf("beside the closed port %v: %v", beside, s.wrong)
+		}
+		if len(s.flows) != len(s.clients) {
+			t.Errorf("beside the closed port %v: %d clients have had %d flows", beside, len(s.clients), len(s.flows))
+		}
+		s.finish()
 	}
 }

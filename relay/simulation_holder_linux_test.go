@@ -16,6 +16,7 @@ type simHolder struct {
 	new     []holdKey        // since the last Flush that succeeded
 	fails   int              // the next calls of Flush
 	late    []hold.Held      // dropped, and not closed yet
+	lazy    bool             // they are not closed at the next Flush
 	dropped map[holdKey]bool // ledgers, by this process: the next one of a loop has another key, since the keeper may learn of a drop later
 	real    *simKeeper       // nil: none; else held is the model of what that has to hold, and late is not used
 }
@@ -102,7 +103,9 @@ func (h *simHolder) Flush() error {
 	if h.real != nil {
 		return h.real.flush()
 	}
-	h.closeDropped()
+	if !h.lazy {
+		h.closeDropped()
+	}
 	if h.fails > 0 {
 		h.fails--
 		for _, key := range h.new {

@@ -83,8 +83,11 @@ func (s *gramSimulation) between(r *rand.Rand) func() {
 
 // closeGrams closes the engine, and checks that nothing is left.
 func (s *gramSimulation) closeGrams() {
-	s.process.Fault, s.faults, s.keeper.fails, s.closing = nil, nil, 0, true
+	s.process.Fault, s.faults, s.keeper.fails, s.diesNext, s.closing = nil, nil, 0, 0, true
 	s.process.DieAfter(0)
+	if s.keeper.real != nil {
+		s.keeper.real.leaves()
+	}
 	if err := (&Engine{s.core}).Close(); err != nil {
 		s.fail("close: %v", err)
 	}
@@ -99,7 +102,7 @@ func (s *gramSimulation) closeGrams() {
 		}
 	}
 	s.keeper.closeDropped()
-	if len(s.keeper.held) != 0 || s.process.Open() != 0 {
+	if len(s.keeper.held) != 0 || s.process.Open() != s.keeper.connections() {
 		s.fail("%d things are held after the engine was closed, and %d descriptors are open", len(s.keeper.held), s.process.Open())
 	}
 	if n := s.core.datagrams.flows.Load() + s.core.datagrams.own.Load(); n != 0 {

@@ -116,8 +116,6 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 			s.lookAtGramPace(x, f)
 			if !f.noting { // what has moved since the last turn, as a drain begins, the end of the next one notes
 				s.lookAtTold(&x.told, x.number, &f.Flow, x.pace.rate == 0 && s.kind.sniff == 0)
-			} else {
-				x.told.unnoted = true
 			}
 			if x.told.before > 0 {
 				restored = append(restored, &x.told)
@@ -139,7 +137,7 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 			s.fail("the flow in slot %d is kept and has no record", f.slot)
 			return
 		}
-		if x := s.keeper.held[d.keep.flowKey(f.ref())]; len(x.FDs) != f.upstreamSockets() {
+		if x := s.keeper.held[d.keep.flowKey(f.ref())]; len(x.FDs) != f.upstreamSockets() && !s.keeper.refused(d.keep.flowKey(f.ref())) {
 			s.fail("the flow in slot %d is kept, and %d of its sockets are held", f.slot, len(x.FDs))
 		}
 		if f.noting { // it has carried something outside of a turn
@@ -193,6 +191,9 @@ func (s *gramSimulation) settleGrams() {
 			return
 		}
 		before := s.progressOfGrams()
+		if s.keeper.real != nil && s.keeper.real.rest() {
+			still = 0
+		}
 		s.turn()
 		for s.world.PacketsInFlight() > 0 {
 			s.world.DeliverPacket(0)
@@ -273,10 +274,7 @@ func (s *gramSimulation) checkGrams() {
 			s.fail("flow %d of %s has %d records, kept %v, lost %v\n%s", f.number, f.client, f.records, f.kept, f.lost, s.describeGrams())
 		}
 	}
-	held := make(map[holdKind]int)
-	for key := range s.keeper.held {
-		held[kindOf(key)]++
-	}
+	held := s.keeper.kinds(s.core.holding)
 	var sum gramSum
 	for _, d := range s.core.datagrams.all {
 		s.checkGramLoop(d, &sum)
@@ -295,14 +293,14 @@ func (s *gramSimulation) checkGrams() {
 		s.fail("%d flows were accepted, and %d have ended", sum.accepted, sum.ended)
 	case s.drain.begun && !s.drain.done && !s.drain.over:
 		s.fail("Drain would wait for ever\n%s", s.describeGrams())
-	case held[holdFlow] != 0 || held[holdListener] != sum.ports || sum.ports == 0 && !s.drain.begun || held[holdLedger] != loops:
+	case held[holdFlow] != 0 || held[holdListener] != sum.ports && !s.keeper.full() || sum.ports == 0 && !s.drain.begun || held[holdLedger] != loops:
 		s.fail("by kind, this is held at the end: %v; there are %d ports", held, sum.ports)
 	case s.core.datagrams.own.Load() != 0:
 		s.fail("%d flows have a socket of their own at the end", s.core.datagrams.own.Load())
 	}
 	// An epoll instance and an eventfd for each loop, and the listener's sockets, of which there may be more if a process has died
 	// that closed one.
-	if open := s.process.Open(); open != 3*loops+sum.ports {
+	if open := s.process.Open(); open != 3*loops+sum.ports+s.keeper.connections() {
 		s.fail("%d descriptors are open at the end, and there are %d loops and %d ports", open, loops, sum.ports)
 	}
 	if n := s.process.Mapped(); n != loops {
@@ -351,12 +349,7 @@ func (s *gramSimulation) finish() {
 		s.drop()
 	}
 	s.takeBack()
-	s.keeper.closeDropped()
-	for _, x := range s.keeper.held {
-		for _, fd := range x.FDs {
-			s.keeper.process.Close(fd)
-		}
-	}
+	s.keeper.close()
 	s.giveBack()
 }
 

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"cmp"
 	"errors"
 	"math/rand/v2"
 	"net/netip"
@@ -88,6 +87,7 @@ type gramWorld struct {
 	several   bool // clients share addresses, and Hooks.Choose tells their flows apart
 	builtins  int  // the upstreams of clients are built in, drawn with this; 0: they are not
 	sniff     int  // clients are sniffed, by a plan that is drawn with this; 0: they are not
+	real      int  // see simSettings
 }
 
 const (
@@ -181,6 +181,7 @@ func newGramSimulation(kind gramWorld) *gramSimulation {
 		in: sys.NewVector(1, 1, sys.Unix), out: sys.NewVector(1, 1, sys.Unix),
 	}
 	s.seen.init(&s.simulation.seen)
+	s.simSettings = simSettings{real: kind.real, changes: kind.changes}
 	w := s.world
 	w.Sleep(kind.phase)
 	w.Slow, w.Joins, w.GramBufferMost, w.Lost = kind.slow, kind.joins, kind.bufferMax, s.worldLost
@@ -297,7 +298,7 @@ func (s *gramSimulation) clientGoes(i int) {
 // begin starts a process, which restores what the one before has left.
 func (s *gramSimulation) begin() {
 	for {
-		s.process = s.world.NewProcess()
+		s.process = s.keeper.next()
 		s.process.Before = s.peersDo
 		s.over = simOverload{died: s.over.died || s.over.shedding != nil}
 		s.restoring = true
@@ -327,7 +328,7 @@ func (s *gramSimulation) start() {
 	if s.kind.after > 0 {
 		keep.After = simAfter
 	}
-	s.world.Limit = cmp.Or(s.kind.limit, 1<<16)
+	s.process.Limit = s.kind.limit
 	s.processes++
 	loops := max(1, s.kind.loops)
 	if s.kind.changes && s.processes%2 == 0 {
@@ -340,7 +341,7 @@ func (s *gramSimulation) start() {
 	}
 	fails := s.process.Fault != nil || s.keeper.fails > 0 || s.kind.limit > 0
 	c, err := newCore(Config{Loops: loops, Keep: keep, MaxDatagramFlows: s.kind.maxFlows, MaxNewDatagramFlows: s.kind.newFlows, NoGSO: s.kind.noGSO, NoGRO: s.kind.noGRO}, s.kernel)
-	if err != nil && s.kind.early && fails {
+	if err != nil && (s.kind.early && fails || s.keeper.full()) {
 		s.faults, s.keeper.fails = nil, 0
 		panic(simkernel.Died{Call: startFailed})
 	}
@@ -378,6 +379,7 @@ func (s *gramSimulation) start() {
 		s.fail("restore: %v", err)
 	}
 	s.lookAtTotals()
+	s.keeper.begun()
 }
 
 func (s *gramSimulation) listens() (err error) {

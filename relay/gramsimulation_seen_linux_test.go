@@ -88,7 +88,7 @@ func (s *gramSimulation) mark() {
 // missing returns what must happen and has not.
 func (x *gramSeen) missing() (all []string) {
 	for kind, n := range x.steps {
-		if n == 0 {
+		if n == 0 && (simKeepers || gramDo(kind) < gramKeeperActs) {
 			all = append(all, "step "+gramNames[kind])
 		}
 	}
@@ -100,6 +100,13 @@ func (x *gramSeen) missing() (all []string) {
 	for _, name := range gramMarks {
 		if x.marks[name] == 0 {
 			all = append(all, name)
+		}
+	}
+	if simKeepers {
+		for _, what := range simKeeperWanted {
+			if x.costs[what] == 0 {
+				all = append(all, what)
+			}
 		}
 	}
 	for _, c := range gramCauses {
@@ -121,7 +128,7 @@ func (x *gramSeen) String() string {
 	for kind, n := range x.steps {
 		text += fmt.Sprintf(" %s %d", gramNames[kind], n)
 	}
-	text += "; faults"
+	text += fmt.Sprint("; the keeper ", x.costs, "; faults")
 	for _, fault := range slices.Sorted(maps.Keys(x.faults)) {
 		text += fmt.Sprintf(", %s %d", fault, x.faults[fault])
 	}

@@ -385,16 +385,8 @@ func (s *simulation) check() {
 		s.keeper.real.calm()
 	}
 	s.checkPipes()
-	held := make(map[holdKind]int64)
-	for key := range s.keeper.held {
-		held[kindOf(key)]++
-	}
-	for key := range c.holding.unheld { // its holder is asked again by the clock
-		if _, ok := s.keeper.held[key]; !ok {
-			held[holdListener]++
-		}
-	}
-	if held[holdFlow] != 0 || held[holdPipe] != c.streams.pipes.Stats().Open && !s.keeper.full() || held[holdListener] != int64(sockets) && !s.keeper.full() || held[holdLedger] != int64(len(c.loops)) {
+	held := s.keeper.kinds(c.holding)
+	if held[holdFlow] != 0 || held[holdPipe] != int(c.streams.pipes.Stats().Open) && !s.keeper.full() || held[holdListener] != sockets && !s.keeper.full() || held[holdLedger] != len(c.loops) {
 		s.fail("by kind, this is held at the end: %v; %d pipes are open, and %d sockets of listeners", held, c.streams.pipes.Stats().Open, sockets)
 	}
 	if d := &s.drain; d.begun && !d.done && !d.over {

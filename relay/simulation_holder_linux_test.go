@@ -192,6 +192,20 @@ func (h *simHolder) fd(key holdKey) int {
 	return h.held[key].FDs[0]
 }
 
+// kinds returns how many of each kind are held, with the sockets of listeners that an engine asks its holder for again, by the clock.
+func (h *simHolder) kinds(of *holding) map[holdKind]int {
+	n := make(map[holdKind]int)
+	for key := range h.held {
+		n[kindOf(key)]++
+	}
+	for key := range of.unheld {
+		if _, ok := h.held[key]; !ok {
+			n[holdListener]++
+		}
+	}
+	return n
+}
+
 // connections is how many descriptors a process has for its keeper.
 func (h *simHolder) connections() int {
 	if h.real != nil {

@@ -18,7 +18,6 @@ type simTold struct {
 	active   time.Duration // when something moved last, by the world's clock
 	before   time.Duration // and as the process before has told it, at the first look of this one
 	at       time.Duration // when that was told
-	unnoted  bool          // it has moved something since, which the process may have died or ended without a turn after it
 }
 
 // infoOf fills i with what the engine would tell of a flow, without asking the kernel.
@@ -55,12 +54,8 @@ func (s *simulation) lookAtTold(told *simTold, name int, f *Flow, carries bool) 
 	switch {
 	case told.process == 0:
 	case told.process != s.processes:
-		earlier = active
-		switch {
-		case !moved:
+		if !moved { // or nobody has seen when
 			earlier = told.active
-		case told.unnoted: // when, nobody has seen
-			earlier = 0
 		}
 	default:
 		if now.Attempts < before.Attempts {

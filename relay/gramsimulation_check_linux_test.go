@@ -346,7 +346,7 @@ func (s *gramSimulation) checkGramLoop(d *datagrams, sum *gramSum) {
 
 func (s *gramSimulation) finish() {
 	if s.core != nil {
-		s.drop()
+		s.drop(false)
 	}
 	s.takeBack()
 	s.keeper.close()

@@ -464,7 +464,7 @@ func (s *gramSimulation) died() {
 	for _, f := range s.flows {
 		f.lost = f.lost || f.records == 0 && !f.kept
 	}
-	s.drop()
+	s.drop(false)
 	s.lookForGrams()
 	for _, x := range s.unresolved {
 		x.crashed = x.crashed || !x.got && !x.lost && !s.present(x)
@@ -660,7 +660,7 @@ func (s *gramSimulation) handOver(said func(err error)) bool {
 			f.kept = f.records == 0
 		}
 		s.lookAtGrams()
-		s.drop()
+		s.drop(true)
 	}
 	s.begin()
 	return lives

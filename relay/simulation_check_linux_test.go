@@ -440,7 +440,7 @@ func (s *simulation) checkLoop(st *streams) {
 func (s *simulation) finish() {
 	s.stopPeers()
 	if s.core != nil {
-		s.drop()
+		s.drop(false)
 	}
 	for len(s.lingerers) > 0 {
 		s.dropLingerer(s.lingerers[0])

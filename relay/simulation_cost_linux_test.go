@@ -338,7 +338,7 @@ func (s *simulation) lookAtWatches(st *streams) {
 
 // Sleep implements [sys.Kernel]. What waits in a hand-over are handshakes, or a holder.
 func (k *costKernel) Sleep(d time.Duration) {
-	if k.Process.Sleep(d); k.s.linger && k.s.core != nil && k.s.core.handing {
+	if k.Process.Sleep(d); k.s.linger && k.s.core != nil && k.s.core.handing && !k.s.core.loops[0].Closing { // or the loops end
 		k.s.goesOn()
 	}
 }

@@ -21,7 +21,7 @@ func (s *simulation) handOver(said func(err error)) bool {
 		for _, f := range s.left() {
 			f.kept = true
 		}
-		s.drop()
+		s.drop(true)
 	}
 	s.begin()
 	return lives

@@ -274,7 +274,11 @@ func (w *simWorker) take() bool {
 	}
 	if asks {
 		<-k.asks
-		k.toEnd = true
+		if w == k.runs {
+			k.toEnd = true
+		} else { // it lingers, and gives way
+			w.dead = true
+		}
 	}
 	return true
 }
@@ -341,9 +345,38 @@ func (k *simKeeper) standbyActs() (some bool) {
 // reapOthers ends those that the keeper has killed or that have died, but for the one that works.
 func (k *simKeeper) reapOthers() {
 	for _, w := range k.ordered {
-		if w != k.runs && (w.killed || w.dead) {
-			k.reap(w, keeper.Death{Signal: 9})
+		if w == k.runs || !w.killed && !w.dead {
+			continue
 		}
+		if l := k.s.lingererOf(w.process); l != nil {
+			k.s.lingererDies(l)
+		}
+		k.reap(w, keeper.Death{Signal: 9})
+	}
+}
+
+// lingers returns the workers that linger.
+func (k *simKeeper) lingers() (all []*simWorker) {
+	for _, w := range k.ordered {
+		if k.s.lingererOf(w.process) != nil {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+// lingererActs has one of them read a message.
+func (k *simKeeper) lingererActs() (some bool) {
+	all := k.lingers()
+	w := all[k.r.IntN(len(all))]
+	k.s.lingererLives(k.s.lingererOf(w.process), func() { some = w.take() })
+	return some
+}
+
+// lingererEnded is called when the process of a worker that lingered has ended.
+func (k *simKeeper) lingererEnded(p *simkernel.Process) {
+	for _, w := range k.ordered {
+		w.dead = w.dead || w.process == p
 	}
 }
 
@@ -435,7 +468,14 @@ func (k *simKeeper) ended() {
 	if w == nil || k.over {
 		return
 	}
-	k.reap(w, keeper.Death{Signal: 9})
+	if k.s.lingererOf(w.process) != nil {
+		for k.read(w) {
+		}
+		k.compare(true)
+		k.runs = nil
+	} else {
+		k.reap(w, keeper.Death{Signal: 9})
+	}
 	for key := range k.unheld { // the engine does not know
 		k.of.refuses(key)
 	}
@@ -512,6 +552,7 @@ func (k *simKeeper) compare(dead bool) {
 func (k *simKeeper) look() {
 	if w := k.runs; w != nil && w.w != nil && w.w.Going() && w.w.Empty() && k.h.process.Queued(w.own) == 0 {
 		k.compare(false)
+		k.lookAtLingering()
 	}
 }
 
@@ -537,6 +578,10 @@ func (k *simKeeper) act() (some bool) {
 		w := all[k.r.IntN(len(all))]
 		some = k.writes(w) || k.read(w)
 	case 2:
+		if len(k.s.lingerers) > 0 && k.r.IntN(2) == 0 {
+			some = k.lingererActs()
+			break
+		}
 		w := k.runs
 		k.of.call(func() { some = w.take() })
 	case 3:
@@ -570,12 +615,48 @@ func (k *simKeeper) handOver() {
 			w.w.Stay(err.Error())
 			return
 		}
-		w.w.HandedOver()
+		if k.s.core.lingering != nil {
+			k.handOverLingers(w)
+		} else {
+			w.w.HandedOver()
+		}
 		for range k.r.IntN(8) { // before the process has ended
 			k.readAll()
 			k.standbyActs()
 		}
 	})
+}
+
+// handOverLingers has a worker hand over that lingers. Few may, for a time that is over in some schedules.
+func (k *simKeeper) handOverLingers(w *simWorker) {
+	if !w.w.MayLinger() {
+		k.s.fail("a worker may not linger")
+	}
+	w.w.Linger([...]time.Duration{time.Hour, time.Hour, time.Hour, time.Second}[k.r.IntN(4)], 1+k.r.IntN(3))
+}
+
+// lookAtLingering checks that the worker knows who lingers, if nothing is on its way.
+func (k *simKeeper) lookAtLingering() {
+	w := k.runs
+	if k.h.process.Queued(w.own) > 0 || w.process.Queued(w.fd) > 0 || k.k.Blocked(w.id) {
+		return
+	}
+	var want, told []int
+	for _, l := range k.ordered {
+		if l.dead || l.killed { // the keeper does not know yet
+			return
+		}
+	}
+	for _, l := range k.lingers() {
+		want = append(want, 1000+l.id)
+	}
+	all, _ := w.w.Lingering()
+	for _, l := range all {
+		told = append(told, l.PID)
+	}
+	if !slices.Equal(told, want) {
+		k.s.fail("the workers %v linger, and the one that works is told of %v", want, told)
+	}
 }
 
 // ask asks for another worker.
@@ -657,4 +738,14 @@ func (k *simKeeper) close() {
 	}
 	k.h.process.Exit()
 	simMessages.Put(k.buf)
+}
+
+// lingererOf returns the process that lingers, if it is this one; nil: it is not.
+func (s *simulation) lingererOf(p *simkernel.Process) *simLingerer {
+	for _, l := range s.lingerers {
+		if l.process == p {
+			return l
+		}
+	}
+	return nil
 }

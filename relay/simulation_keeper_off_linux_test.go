@@ -33,3 +33,4 @@ func (*simKeeper) idle()                             {}
 func (*simKeeper) rest() bool                        { return false }
 func (*simKeeper) refused(holdKey) bool              { return false }
 func (*simKeeper) leaves()                           {}
+func (*simKeeper) lingererEnded(*simkernel.Process)  {}

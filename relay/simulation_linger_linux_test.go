@@ -137,7 +137,7 @@ func (s *simulation) lingererEnds(l *simLingerer) {
 	if err := l.core.close(); err != nil {
 		s.fail("close what lingers: %v", err)
 	}
-	if n := l.process.Open(); n != l.ledgers {
+	if n := l.process.Open() - s.keeper.connections(); n != l.ledgers {
 		s.fail("a process that has lingered has %d descriptors open, beside %d of ledgers", n-l.ledgers, l.ledgers)
 	}
 	s.dropLingerer(l)
@@ -147,6 +147,9 @@ func (s *simulation) dropLingerer(l *simLingerer) {
 	s.lingerers = slices.DeleteFunc(s.lingerers, func(x *simLingerer) bool { return x == l })
 	forget(l.core)
 	l.process.Exit()
+	if s.keeper.real != nil {
+		s.keeper.real.lingererEnded(l.process)
+	}
 }
 
 // failCalls has calls fail, of all processes that relay; nil: none.

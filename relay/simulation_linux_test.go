@@ -428,7 +428,7 @@ func (s *simulation) died() {
 	} else { // what the one before has left is there, but for what this one has given up
 		s.begun.some = s.damaged
 	}
-	s.drop()
+	s.drop(false)
 }
 
 // left returns the flows that end with their process if they are not kept: those that it has accepted, and that have no record yet.
@@ -445,10 +445,10 @@ func (s *simulation) left() (flows []*simFlow) {
 	return flows
 }
 
-// drop ends a process that does not run any more.
-func (s *simulation) drop() {
+// drop ends a process that does not run any more, but for what lingers of it if it has handed over.
+func (s *simulation) drop(handedOver bool) {
 	s.dropTasks()
-	handedOver := s.core != nil && s.core.lingering != nil && s.core.state == closed
+	handedOver = handedOver && s.core.lingering != nil
 	if s.core != nil {
 		s.totals = totalsOf(s.core.stats)
 		if h := s.core.holding; h.mu.TryLock() { // or it has died in there

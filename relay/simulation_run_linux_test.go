@@ -156,7 +156,7 @@ func drawScheduleOf(seed uint64, secure bool) simSchedule {
 	if r.IntN(5) == 0 {
 		x.words = 1 + r.IntN(1<<10)
 	}
-	if x.linger = x.secure > 0 && x.real == 0 && r.IntN(2) == 0; x.linger {
+	if x.linger = x.secure > 0 && r.IntN(2) == 0; x.linger {
 		for i := range x.steps {
 			if x.steps[i].kind == simTurn {
 				x.steps[i].kind = [...]simKind{simUpgrade, simUpgrade, simStandbyDies, simTurn}[min(r.IntN(40), 3)]

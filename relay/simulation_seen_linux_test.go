@@ -105,7 +105,7 @@ func (x *simSeen) missing() (all []string) {
 	}
 	wanted := simCostsWanted
 	if simKeepers {
-		wanted = slices.Concat(wanted, simKeeperWanted)
+		wanted = slices.Concat(wanted, simKeeperWanted, []string{"keeper: worker-lingers"})
 	}
 	for _, what := range wanted {
 		if x.costs[what] == 0 {

@@ -3,7 +3,7 @@ package relay
 import (
 	"errors"
 	"fmt"
-	"net/netip"
+	"math"
 	"os"
 	"time"
 
@@ -68,7 +68,7 @@ func (d *datagrams) ask(f *datagramFlow) *Addr {
 func (d *datagrams) use(f *datagramFlow, to *Addr) bool {
 	l := d.loop
 	f.to = to
-	f.attempts++
+	f.countAttempt()
 	f.since = l.Now
 	f.requests, f.answers, f.drops = 0, 0, 0
 	if to.Network.BuiltIn() {
@@ -84,6 +84,13 @@ func (d *datagrams) use(f *datagramFlow, to *Addr) bool {
 	d.loopStats.Connects++
 	f.connect = max(1, l.Now-f.start)
 	return true
+}
+
+// countAttempt counts an attempt to connect. A flow that lasts may make more of them than there are numbers for.
+func (f *datagramFlow) countAttempt() {
+	if f.attempts < math.MaxUint16 {
+		f.attempts++
+	}
 }
 
 // attemptFailed closes the attempt's socket and calls the hook.
@@ -204,52 +211,90 @@ func (d *datagrams) setUp(f *datagramFlow, fd int, to *sys.Sockaddr) error {
 }
 
 // unreachable is called when the upstream's socket reports that datagrams do
-// not arrive; away: because this host has no route there. It reports whether the flow goes on, which the caller ends if not, and
-// whether it does so with another socket.
-func (d *datagrams) unreachable(f *datagramFlow, e sys.Errno, away bool) (goesOn, moved bool) {
-	err := error(e)
-	if away {
-		err = os.NewSyscallError("send", e)
-	} else {
-		d.stats.ICMPErrors++
-	}
+// not arrive. It reports whether the flow goes on; if not the caller ends it.
+func (d *datagrams) unreachable(f *datagramFlow, e sys.Errno) bool {
+	d.stats.ICMPErrors++
 	switch f.cfg.Datagram.OnUnreachable {
 	case UnreachableIgnore:
-		f.err = err
-		if hook := f.cfg.Hooks.Connected; hook != nil {
-			hook(&f.Flow, f.to, d.loop.Now-f.since, err)
-		}
+		d.ignore(f, d.loop.Now-f.since, e)
+		return true
+	case UnreachableEnd:
+		d.attemptFailed(f, e)
+		return false
+	}
+	d.attemptFailed(f, e)
+	return d.connect(f) == CauseNone
+}
+
+// ignore tells the hook of an error by which nothing changes.
+func (d *datagrams) ignore(f *datagramFlow, took time.Duration, err error) {
+	f.err = err
+	if hook := f.cfg.Hooks.Connected; hook != nil {
+		hook(&f.Flow, f.to, took, err)
+	}
+}
+
+// away reports whether e, the error of a send, says that this host has no route to the flow's upstream, which knows nothing of that: its
+// link is down, the route is gone or forbids it (ip-route(8)), or the socket's own address or device is gone. A firewall's ICMP message that came
+// before says the same (icmp_err_convert), so the kernel is asked: connecting the socket to where it is connected looks for the route and
+// changes nothing (__ip4_datagram_connect, __ip6_datagram_connect; see docs/kernel.md).
+func (d *datagrams) away(f *datagramFlow, e sys.Errno) bool {
+	return f.to.Network == UDP && saysNoRoute(e) && (sockaddr(&d.address, *f.to) != nil || d.shared.kernel.Connect(int(f.fd), &d.address) != 0)
+}
+
+// saysNoRoute reports whether e, the error of a send, may say that this host has no route.
+func saysNoRoute(e sys.Errno) bool {
+	switch e {
+	case sys.ENETUNREACH, sys.EHOSTUNREACH, sys.ENETDOWN, sys.EACCES, sys.EINVAL, sys.ENODEV:
+		return true
+	}
+	return false
+}
+
+// askAgain is how often a flow without a route asks for another upstream: that takes system calls and the hook, and its client may send
+// much. Each send still looks for the route itself.
+const askAgain = time.Second
+
+// wasAway reports whether the flow has had no route a moment ago.
+func (d *datagrams) wasAway(f *datagramFlow) bool {
+	s := f.settings
+	return s != nil && s.asked > 0 && d.loop.Now-s.asked < askAgain
+}
+
+// withoutRoute goes on to an upstream that this host has a route to. It reports whether the flow goes on, which the caller ends if not, and
+// whether it does so with another socket. If the hook returns the flow's own upstream again, nothing changes: it has the
+// socket by which it goes on when the route is back, and the upstream knows it by that socket's port. So the socket is closed only once
+// there is a route to another one, or to its own for a new socket: its own address is gone then.
+func (d *datagrams) withoutRoute(f *datagramFlow, e sys.Errno) (goesOn, moved bool) {
+	if d.wasAway(f) {
+		return true, false
+	}
+	d.settingsOf(f).asked = d.loop.Now
+	err := os.NewSyscallError("send", e)
+	switch f.cfg.Datagram.OnUnreachable {
+	case UnreachableIgnore:
+		d.ignore(f, 0, err)
 		return true, false
 	case UnreachableEnd:
 		d.attemptFailed(f, err)
 		return false, false
 	}
-	if away {
-		return d.withoutRoute(f, err)
-	}
-	d.attemptFailed(f, err)
-	return d.connect(f) == CauseNone, true
-}
-
-// withoutRoute goes on to an upstream that this host has a route to. If the hook returns the flow's own again, nothing changes: it has the
-// socket by which it goes on when the route is back, and the upstream knows it by that socket's port. So the socket is closed only once
-// there is a route to another one, or to its own from another address of this host: its own address is gone then.
-func (d *datagrams) withoutRoute(f *datagramFlow, err error) (goesOn, moved bool) {
-	d.failed(f, f.to, d.loop.Now-f.since, err)
+	d.failed(f, f.to, 0, err)
 	for range attemptsAtOnce {
 		to := d.ask(f)
 		if to == nil {
 			break
 		}
-		from, err := d.tryRoute(f, to)
-		switch own := *to == *f.to; {
-		case own && (err != nil || !from.IsValid() || from == d.localOf(int(f.fd))):
+		own := *to == *f.to
+		err := d.tryRoute(f, to)
+		switch {
+		case own && (err != nil || !d.away(f, e)):
 			if f.prefaced() && !f.settings.preface.each && f.requests > 0 {
 				f.settings.preface.b = f.settings.preface.b[:0] // it has had it
 			}
 			return true, false
-		case err != nil:
-			f.attempts++
+		case err != nil && !scarce(err):
+			f.countAttempt()
 			d.failed(f, to, 0, err)
 		default:
 			d.leaveUpstream(f)
@@ -259,50 +304,27 @@ func (d *datagrams) withoutRoute(f *datagramFlow, err error) (goesOn, moved bool
 	return false, false
 }
 
-// tryRoute returns from which address of this host there is a route to an upstream, or why there is none. That there is no descriptor and
-// no port to try it with says nothing of the route; the address is not valid then.
-func (d *datagrams) tryRoute(f *datagramFlow, to *Addr) (from netip.Addr, err error) {
+// tryRoute returns why a new socket of this host has no route to an upstream.
+func (d *datagrams) tryRoute(f *datagramFlow, to *Addr) error {
 	if to.Network != UDP {
-		return from, nil
+		return nil
 	}
 	if err := sockaddr(&d.address, *to); err != nil {
-		return from, err
+		return err
 	}
 	kernel, family := d.shared.kernel, d.address.Family()
 	fd, e := kernel.Datagram(family)
 	if e != 0 {
-		return from, nil
+		return e
 	}
 	defer kernel.Close(fd)
-	if err = d.prepareSocket(fd, socketKind{UDP, family, true}, f.dialConfig(), &f.Flow); err == nil {
-		if e = kernel.Connect(fd, &d.address); e == 0 {
-			return d.localOf(fd), nil
-		}
-		err = e
+	if err := d.prepareSocket(fd, socketKind{UDP, family, true}, f.dialConfig(), &f.Flow); err != nil {
+		return err
 	}
-	if scarce(err) {
-		return from, nil
+	if e := kernel.Connect(fd, &d.address); e != 0 {
+		return e
 	}
-	return from, err
-}
-
-// localOf returns the address of this host that a socket sends from.
-func (d *datagrams) localOf(fd int) netip.Addr {
-	var sa sys.Sockaddr
-	if d.shared.kernel.LocalAddr(fd, &sa) != 0 {
-		return netip.Addr{}
-	}
-	return sa.AddrPort().Addr()
-}
-
-// away reports whether e, the error of a send, says that this host has no route to the flow's upstream, which knows nothing of that. A
-// firewall's ICMP message that came before says EHOSTUNREACH, too (code 13; icmp_err_convert), so the kernel is asked for the route.
-func (d *datagrams) away(f *datagramFlow, e sys.Errno) bool {
-	if e != sys.ENETUNREACH && e != sys.EHOSTUNREACH && e != sys.ENETDOWN {
-		return false
-	}
-	from, err := d.tryRoute(f, f.to)
-	return err != nil || !from.IsValid() || from != d.localOf(int(f.fd))
+	return nil
 }
 
 // isUnreachable reports whether e is an ICMP error or the like, as opposed to an error of

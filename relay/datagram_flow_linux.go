@@ -82,11 +82,12 @@ type datagramSniff struct {
 	until time.Duration // by the loop's clock
 }
 
-// datagramSettings is what hooks have set for a flow, and a proxy has said of it; few flows have any.
+// datagramSettings is what hooks have set for a flow, and a proxy has said of it, and what one without a route needs; few flows have any.
 type datagramSettings struct {
 	pace    pace
 	preface preface
 	name    flowName
+	asked   time.Duration // when it asked for another upstream, because this host has no route to its own; 0: it has not
 }
 
 // moved is what one direction has carried.

@@ -135,7 +135,7 @@ func (d *datagrams) readFailed(f *datagramFlow, e sys.Errno) {
 		// the client (CAP_NET_RAW), and it need not know: its next datagrams arrive.
 		d.stats.ICMPErrors++
 	case isUnreachable(e):
-		if goesOn, _ := d.unreachable(f, e, false); !goesOn {
+		if !d.unreachable(f, e) {
 			d.end(f, CauseUpstreamRefused, e)
 		} else if f.held != nil && f.builtin() { // whose socket would have told when
 			d.release(f)

@@ -182,6 +182,9 @@ func (o *outbox) flush() {
 		case e == sys.EAGAIN:
 		case e == sys.EMSGSIZE && o.port == nil && !tooBig:
 			tooBig = true
+		case o.port == nil && o.d.away(o.of, e):
+			o.withoutRoute(e)
+			return
 		case o.items[o.at].segment > 0 && (e == sys.EIO || e == sys.EINVAL || e == sys.EMSGSIZE):
 			o.sendSingly(e)
 			tooBig = false
@@ -339,23 +342,36 @@ func (o *outbox) sendSingly(why sys.Errno) {
 // refuses each datagram costs one attempt per turn.
 func (o *outbox) unreachable(e sys.Errno) bool {
 	f := o.of
-	away := o.d.away(f, e)
-	goesOn, moved := o.d.unreachable(f, e, away)
-	if !goesOn {
-		o.abandon(stats.DropUnreachable)
-		o.d.end(f, CauseUpstreamRefused, e)
-		return false
-	}
 	switch {
-	case moved:
-	case away: // what is left has no route, either
-		o.abandon(stats.DropUnreachable)
+	case saysNoRoute(e) && o.d.wasAway(f):
+		return true // the route is back at this moment
+	case !o.d.unreachable(f, e):
+		o.end(e)
 		return false
-	default:
-		return true // its policy is to ignore it
+	case f.cfg.Datagram.OnUnreachable == UnreachableIgnore:
+		return true
 	}
 	o.holdRest()
 	return false
+}
+
+// withoutRoute is unreachable where this host has no route to the upstream: what is left has none, either. There is nothing left to flush.
+func (o *outbox) withoutRoute(e sys.Errno) {
+	switch goesOn, moved := o.d.withoutRoute(o.of, e); {
+	case !goesOn:
+		o.end(e)
+	case moved:
+		o.holdRest()
+	default:
+		o.abandon(stats.DropUnreachable)
+	}
+}
+
+// end ends the flow, because the upstream cannot be reached.
+func (o *outbox) end(e sys.Errno) {
+	f := o.of
+	o.abandon(stats.DropUnreachable)
+	o.d.end(f, CauseUpstreamRefused, e)
 }
 
 // holdRest keeps what an upstream's socket did not take, and empties the outbox.

@@ -307,7 +307,7 @@ type Hooks struct {
 	// [CauseClientGone] if its client ends its side. After 32 attempts the flow ends
 	// with [CauseNoUpstream]; a datagram flow does so after eight attempts that failed
 	// at once. Of a datagram flow, Upstream may call [Flow.Preface], and return the address that
-	// the flow has: see [UnreachableNext].
+	// the flow has: see [UnreachableNext]. A flow without a route asks once a second at most.
 	Upstream func(f *Flow, attempt int) *Addr
 
 	// Connected, if not nil, is called after each attempt to connect; a built-in upstream
@@ -315,7 +315,7 @@ type Hooks struct {
 	// the system call's error, or os.ErrDeadlineExceeded. If it is nil, Connected of a
 	// stream may call [Flow.Preface]. The upstream of a datagram flow counts as connected when its
 	// first answer arrives; took is then [Record.FirstByte]. That this host has no route to it any more
-	// is an [os.SyscallError] of "send"; ICMP messages are the error alone.
+	// is an [os.SyscallError] of "send", and took is 0; ICMP messages are the error alone.
 	Connected func(f *Flow, to *Addr, took time.Duration, err error)
 
 	// Answered, if not nil, is called when an upstream has answered as [Flow.Expect] says; took is the time

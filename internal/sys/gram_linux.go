@@ -176,4 +176,5 @@ const (
 	ENOENT       = syscall.ENOENT
 	ENOEXEC      = syscall.ENOEXEC
 	EACCES       = syscall.EACCES
+	ENODEV       = syscall.ENODEV
 )

@@ -21,7 +21,8 @@ type namedHost struct {
 	network relay.Network
 	name    string // by original: the address
 	port    uint16
-	addrs   []netip.Addr // still to be tried
+	all     []netip.Addr // to which the flow may go
+	addrs   []netip.Addr // of these, still to be tried
 	known   bool         // addrs were looked up, and those that are refused left out; of a flow of an earlier worker, none is left to be tried
 	tried   int
 	took    time.Duration // time spent on failed attempts
@@ -78,18 +79,11 @@ func (h *Hooks) follow(f *relay.Flow, p *State, n *namedHost) *relay.Addr {
 			p.reason, n.err = spec.ReasonNameTimeout, fmt.Errorf("%s: no answer in %v", n.name, p.plan.Spec.Sniff.Timeout)
 		}
 	}
+	var to *relay.Addr
 	if p.reason == spec.ReasonNone {
-		p.reason = n.exhausted(w.To)
+		to, p.reason = n.next(w.To)
 	}
-	to := n.away // its socket is still there
-	switch {
-	case p.reason == spec.ReasonNone:
-		to = &relay.Addr{Network: n.network, AddrPort: netip.AddrPortFrom(n.addrs[0], n.port)}
-		n.addrs = n.addrs[1:]
-		n.tried++
-	case to != nil && p.plan.Spec.Datagrams:
-		n.away, p.reason = nil, spec.ReasonNone
-	default:
+	if to == nil {
 		return nil
 	}
 	if p.connected = p.plan.Spec.Datagrams; p.connected && w.proxy != nil { // connected tells of no more than an answer
@@ -130,6 +124,22 @@ func (h *Hooks) awaitName(f *relay.Flow, p *State, n *namedHost, last bool) rela
 	return relay.SniffDone
 }
 
+// next returns the address to try next, or why there is none. A flow that has lost its route goes back to its address, because its
+// socket is still there; when it asks again, it may try all others again.
+func (n *namedHost) next(g *spec.Group) (to *relay.Addr, reason spec.Reason) {
+	switch reason = n.exhausted(g); {
+	case reason == spec.ReasonNone:
+		to = &relay.Addr{Network: n.network, AddrPort: netip.AddrPortFrom(n.addrs[0], n.port)}
+		n.addrs = n.addrs[1:]
+		n.tried++
+	case n.away != nil:
+		to, reason = n.away, spec.ReasonNone
+		n.away, n.tried, n.took = nil, 1, 0
+		n.addrs = slices.DeleteFunc(slices.Clone(n.all), func(a netip.Addr) bool { return a == to.AddrPort.Addr() })
+	}
+	return to, reason
+}
+
 // exhausted returns why no further address is tried; ReasonNone: one is.
 func (n *namedHost) exhausted(g *spec.Group) spec.Reason {
 	switch {
@@ -162,6 +172,7 @@ func (h *Hooks) admitAddresses(w *Target, n *namedHost, answer destination.Answe
 	}
 	switch {
 	case len(n.addrs) > 0:
+		n.all = n.addrs
 		n.known, n.err = true, nil
 		return spec.ReasonNone
 	case reason == spec.ReasonNone:

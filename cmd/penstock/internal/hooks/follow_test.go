@@ -3,12 +3,16 @@ package hooks
 import (
 	"errors"
 	"net/netip"
+	"os"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/account"
 	"github.com/penstock/penstock/cmd/penstock/internal/spec"
 	"github.com/penstock/penstock/cmd/penstock/internal/upstream"
+	"github.com/penstock/penstock/relay"
 )
 
 // A flow that waits for its name goes there only while its group has the destination that said so.
@@ -41,6 +45,59 @@ func TestTargetIsOutdated(t *testing.T) {
 			t.Errorf("%s: outdated %v", c.what, !c.outdated)
 		}
 		set.Close()
+	}
+}
+
+// A flow that has lost its route to its address, and for which there is no other, has that address again; whenever it asks, it may try all
+// others once more.
+func TestNameWithoutRoute(t *testing.T) {
+	all := []netip.Addr{netip.MustParseAddr("93.184.216.34"), netip.MustParseAddr("93.184.216.35"), netip.MustParseAddr("93.184.216.36")}
+	for _, c := range []struct {
+		what    string
+		retries int
+		all     []netip.Addr
+		lost    bool // the route; else a firewall refuses
+		want    string
+	}{
+		{"all are tried", 2, all, true, "34 35 36 34 35 36 34"},
+		{"as many as may be", 1, all, true, "34 35 34 35 34"},
+		{"none may be", 0, all, true, "34 34 34"},
+		{"there is one", 2, all[:1], true, "34 34 34"},
+		{"of another process", 2, nil, true, "34 34 34"},
+		{"a firewall", 2, all, false, "34 35 36"},
+	} {
+		n := &namedHost{network: relay.UDP, port: 53, all: c.all, addrs: c.all, known: true}
+		g := &spec.Group{Retries: c.retries}
+		g.Timeouts.Retries = time.Second
+		p := new(State)
+		p.target.Store(&Target{To: g, named: n})
+		p.series.Store(account.NewCounters().Series(account.Key{}))
+		to := &relay.Addr{Network: relay.UDP, AddrPort: netip.AddrPortFrom(all[0], 53)}
+		if c.all == nil {
+			n.tried = 1
+		} else if first, reason := n.next(g); reason != spec.ReasonNone || *first != *to {
+			t.Fatalf("%s: begins at %v, %v", c.what, first, reason)
+		}
+		own, got := *to, "34"
+		for range strings.Count(c.want, " ") {
+			if *to != own {
+				new(Hooks).attempted(p, 0, syscall.ENETUNREACH)
+			} else if c.lost {
+				n.away = to
+				new(Hooks).attempted(p, 0, os.NewSyscallError("send", syscall.ENETUNREACH))
+			}
+			var reason spec.Reason
+			if to, reason = n.next(g); reason != spec.ReasonNone {
+				t.Fatalf("%s: after %s: %v", c.what, got, reason)
+			}
+			got += " " + strings.TrimPrefix(to.AddrPort.Addr().String(), "93.184.216.")
+		}
+		if got != c.want {
+			t.Errorf("%s: goes to %s, want %s", c.what, got, c.want)
+		}
+		if to, reason := n.next(g); !c.lost && (to != nil || reason == spec.ReasonNone) {
+			t.Errorf("%s: and then to %v, %v", c.what, to, reason)
+		}
 	}
 }
 

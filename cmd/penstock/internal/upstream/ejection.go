@@ -45,13 +45,11 @@ func isLocalError(err error) bool {
 	return false
 }
 
-// NoRoute reports whether the error of a datagram flow says that this host has no route to a member: a send has failed, and there
-// was no ICMP message with the same error.
+// NoRoute reports whether the error of a datagram flow says that this host no longer has a route to the member that the flow is connected to,
+// see [relay.Hooks].
 func NoRoute(err error) bool {
-	if call := (*os.SyscallError)(nil); !errors.As(err, &call) || call.Syscall != "send" {
-		return false
-	}
-	return errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETDOWN)
+	call, ok := errors.AsType[*os.SyscallError](err)
+	return ok && call.Syscall == "send"
 }
 
 // eject ejects m for a time, unless too many others are ejected.

@@ -59,7 +59,7 @@ func (l *Lease) Connected(err error, took time.Duration) {
 	default:
 		g := l.givenUp()
 		g.took += took
-		if took > 0 && NoRoute(err) {
+		if NoRoute(err) {
 			g.away = m
 		}
 		m.failed(err)
@@ -67,14 +67,14 @@ func (l *Lease) Connected(err error, took time.Duration) {
 }
 
 // Back gives the lease the member back to which this host has lost its route, whether or not it has room; nil: there is none. It is for
-// flows that go on where they were if there is nothing else for them, because their sockets towards it are still there.
+// flows that go on where they were if there is nothing else for them, because their sockets towards it are still there. When such a flow picks
+// again, it may try all others again: they may be back before that one.
 func (l *Lease) Back() *Member {
 	if l.given == nil || l.given.away == nil || l.member != nil {
 		return nil
 	}
 	m := l.given.away
-	l.given.away = nil
-	l.given.members = slices.DeleteFunc(l.given.members, func(g *Member) bool { return g == m })
+	l.given = nil
 	l.hold(m)
 	return m
 }

@@ -356,13 +356,13 @@ func TestBack(t *testing.T) {
 		if lease.Member() == nil {
 			first, _ = g.Pick(&lease, own)
 		}
-		lease.Connected(noRoute, time.Second)
-		if second, _ := g.Pick(&lease, own); second != nil {
-			if second == first {
-				t.Fatal("the member was picked again")
-			}
-			lease.Connected(noRoute, 0)
-			g.Pick(&lease, own)
+		lease.Connected(noRoute, 0)
+		if second, reason := g.Pick(&lease, own); second == nil || second == first {
+			t.Fatalf("after %v, %v was picked: %v", first, second, reason)
+		}
+		lease.Connected(syscall.ENETUNREACH, 0) // nor has the other one a route
+		if m, _ := g.Pick(&lease, own); m != nil {
+			t.Fatalf("%v was picked again", m)
 		}
 		var other Lease
 		if m, _ := g.Pick(&other, own); m == nil { // takes the slot
@@ -385,7 +385,7 @@ func TestBack(t *testing.T) {
 	g.Pick(&lease, own)
 	lease.Connected(syscall.EHOSTUNREACH, time.Second) // says a firewall
 	g.Pick(&lease, own)
-	lease.Connected(noRoute, 0) // an attempt that failed at once
+	lease.Connected(syscall.ENETUNREACH, 0) // an attempt that failed at once
 	if m, _ := g.Pick(&lease, own); m != nil || lease.Back() != nil {
 		t.Error("back at a member that refused, or that the flow never had")
 	}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/cmd/penstock/internal/api"
+	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
+)
+
+// farSocket returns a UDP socket in a network namespace of its own, at the other end of a link from v0, 10.9.0.1, of the test's.
+func farSocket(t *testing.T, ip string) net.PacketConn {
+	t.Helper()
+	thread, linked := make(chan int), make(chan bool)
+	var c net.PacketConn
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // it ends with the goroutine
+		if err := syscall.Unshare(syscall.CLONE_NEWNET); err != nil {
+			thread <- 0
+			done <- err
+			return
+		}
+		thread <- syscall.Gettid()
+		if !<-linked {
+			return
+		}
+		for _, line := range []string{"link set v1 up", "addr add " + ip + "/24 dev v1"} {
+			if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil { // in the thread's namespace
+				done <- fmt.Errorf("ip %s: %w: %s", line, err, out)
+				return
+			}
+		}
+		var err error
+		c, err = net.ListenPacket("udp4", ip+":0")
+		done <- err
+	}()
+	if id := <-thread; id != 0 {
+		testnet.IP(t, "link add v0 type veth peer name v1", fmt.Sprintf("link set v1 netns %d", id), "addr add 10.9.0.1/24 dev v0", "link set v0 up")
+		linked <- true
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// heard returns the address from which the next datagram comes, which must be text.
+func heard(t *testing.T, c net.PacketConn, text string) string {
+	t.Helper()
+	c.SetReadDeadline(time.Now().Add(patience))
+	b := make([]byte, 100)
+	n, from, err := c.ReadFrom(b)
+	if err != nil || string(b[:n]) != text {
+		t.Fatalf("heard %q from %v, want %q: %v", b[:n], from, text, err)
+	}
+	return from.String()
+}
+
+// UDP flows whose member is behind a link that goes away and comes back, over a death of the worker and an upgrade: they keep their sockets, what is
+// lost is counted, and who has another member goes there.
+func TestLinkAway(t *testing.T) {
+	if !testnet.Netns(t) {
+		return
+	}
+	far := farSocket(t, "10.9.0.2")
+	near, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	k := runKept(t, `
+listeners:
+  alone: {listen: "udp://127.0.0.1:0", to: alone}
+  both: {listen: "udp://127.0.0.1:0", to: both}
+groups:
+  alone: {members: ["{0}"]}
+  both: {balance: first, timeouts: {retries: 1ms}, members: ["{0}", "{1}"]}
+`, "udp://"+far.LocalAddr().String(), "udp://"+near.LocalAddr().String())
+	held, _ := k.line("sandbox")["held"].(string)
+	if t.Log("held by the sandbox:", held); !testnet.RaceEnabled && !strings.Contains(held, "seccomp") {
+		t.Error("no system calls are refused")
+	}
+	say := func(c net.Conn, text string) {
+		t.Helper()
+		if _, err := c.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alone, both := k.to("alone"), k.to("both")
+	say(alone, "before")
+	at := heard(t, far, "before")
+	say(both, "before")
+	heard(t, far, "before")
+	k.settled(2)
+
+	testnet.IP(t, "link set v0 down")
+	lost := 0
+	lose := func(n int) {
+		t.Helper()
+		for range n {
+			say(alone, "lost")
+		}
+		lost += n
+		testwait.Until(t, "what has no route is dropped", func() bool {
+			return k.metric("penstock_datagrams_dropped_total", `reason="unreachable"`) == float64(lost)
+		})
+	}
+	lose(10)
+	say(both, "moved")
+	heard(t, near, "moved")
+	say(k.to("both"), "new")
+	heard(t, near, "new")
+	k.settled(3)
+	k.crash()
+	lose(3)
+	k.upgrade()
+	lose(3)
+	say(both, "still there")
+	heard(t, near, "still there")
+
+	testnet.IP(t, "link set v0 up")
+	testwait.Until(t, "the link is up", func() bool {
+		out, err := exec.Command("ip", "-o", "link", "show", "v0").Output()
+		return err == nil && strings.Contains(string(out), " state UP ")
+	})
+	say(alone, "after")
+	if again := heard(t, far, "after"); again != at {
+		t.Errorf("after the link was away it comes from %s, and came from %s", again, at)
+	}
+	if !strings.Contains(k.metrics(), "\npenstock_icmp_errors_total 0\n") {
+		t.Error("ICMP messages are counted")
+	}
+	if n := k.metric("penstock_datagrams_dropped_total", ""); n != float64(lost) {
+		t.Errorf("%v datagrams are dropped, want %d", n, lost)
+	}
+	flows, err := k.admin.Flows(k.ctx(), api.Filter{Listener: "alone"}, api.Page{})
+	if err != nil || len(flows.Flows) != 1 || flows.Flows[0].Member != "udp://"+far.LocalAddr().String() {
+		t.Errorf("%+v, %v", flows, err)
+	}
+	gs, err := k.admin.Groups(k.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var open []string
+	for _, g := range gs.Groups {
+		for _, m := range g.Members {
+			open = append(open, fmt.Sprint(g.Name, " ", m.Flows))
+		}
+	}
+	if got := strings.Join(open, ", "); got != "alone 1, both 0, both 2" {
+		t.Errorf("open flows: %s", got)
+	}
+}

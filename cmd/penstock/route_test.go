@@ -160,3 +160,34 @@ groups:
 		t.Errorf("open flows: %s", got)
 	}
 }
+
+// A flow that has ignored an error before it is held has its member in the next worker.
+func TestIgnoredErrorOutlivesWorker(t *testing.T) {
+	t.Parallel()
+	s, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	member := "udp://" + s.LocalAddr().String()
+	s.Close() // so that what is sent there is refused
+	k := &kept{configured: runFile(t, `
+listeners: {l: {listen: "udp://127.0.0.1:0", unreachable: ignore, to: "{0}"}}
+keeper: {keep-after: 500ms, healthy-after: 100ms}
+`, member)}
+	k.endWorker(t)
+	testwait.Until(t, "the API answers", k.answers)
+	if _, err := k.to("l").Write([]byte("refused")); err != nil {
+		t.Fatal(err)
+	}
+	testwait.Until(t, "an error is counted", func() bool { return strings.Contains(k.metrics(), "\npenstock_icmp_errors_total 1\n") })
+	k.settled(1)
+	k.crash()
+	flows, err := k.admin.Flows(k.ctx(), api.Filter{}, api.Page{})
+	if err != nil || len(flows.Flows) != 1 || flows.Flows[0].Member != member {
+		t.Errorf("%+v, %v", flows, err)
+	}
+	gs, err := k.admin.Groups(k.ctx())
+	if err != nil || len(gs.Groups) != 1 || gs.Groups[0].Members[0].Flows != 1 {
+		t.Errorf("%+v, %v", gs, err)
+	}
+}

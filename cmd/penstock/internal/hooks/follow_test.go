@@ -69,7 +69,7 @@ func TestNameWithoutRoute(t *testing.T) {
 		n := &namedHost{network: relay.UDP, port: 53, all: c.all, addrs: c.all, known: true}
 		g := &spec.Group{Retries: c.retries}
 		g.Timeouts.Retries = time.Second
-		p := new(State)
+		p := &State{plan: &Plan{Spec: &spec.Listener{Datagrams: true}}}
 		p.target.Store(&Target{To: g, named: n})
 		p.series.Store(account.NewCounters().Series(account.Key{}))
 		to := &relay.Addr{Network: relay.UDP, AddrPort: netip.AddrPortFrom(all[0], 53)}
@@ -122,7 +122,7 @@ func TestRetriesOfNames(t *testing.T) {
 		n := &namedHost{addrs: c.addrs, tried: c.tried, known: true}
 		g := &spec.Group{Retries: c.retries}
 		g.Timeouts.Retries = c.budget
-		p := new(State)
+		p := &State{plan: &Plan{Spec: &spec.Listener{Datagrams: true}}}
 		p.target.Store(&Target{To: g, named: n})
 		p.series.Store(account.NewCounters().Series(account.Key{}))
 		for range 2 {

@@ -470,7 +470,9 @@ func (h *Hooks) attempted(p *State, took time.Duration, err error) {
 		n.took += took
 	}
 	p.series.Load().Attempt(err)
-	p.connected = err == nil
+	if !p.plan.Spec.Datagrams { // of these upstream says so: one that ignores an error stays where it is
+		p.connected = err == nil
+	}
 }
 
 // series returns the series that counts a flow while it has its present member.

@@ -180,7 +180,11 @@ func (v *probes) try(d *probedListener, kind string) error {
 	if err != nil {
 		return err
 	}
-	defer c.Close()
+	if d.Kind == "gram" {
+		defer c.Close()
+	} else {
+		v.keep(c)
+	}
 	message := v.next()
 	if err := v.exchange(c, to, message, d.group("")); err != nil {
 		return err
@@ -196,6 +200,13 @@ func (v *probes) try(d *probedListener, kind string) error {
 		return fmt.Errorf("%w: 2 messages came to members %d times", errWrong, n)
 	}
 	return nil
+}
+
+// keep has a socket stay open until the run ends. Who gets its port is the same client to the daemon that had a flow of it, and ends with that daemon's drain.
+func (v *probes) keep(c net.PacketConn) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.closes = append(v.closes, c.Close)
 }
 
 // socket returns a client's socket, and where it sends to.

@@ -143,9 +143,8 @@ func (d *datagrams) noteFinal(f *datagramFlow, c Cause, err error) {
 func (d *datagrams) writeFinal(f *datagramFlow, c Cause, err error) {
 	r := d.record(f)
 	d.note(f, r)
-	if e, ok := errors.AsType[sys.Errno](err); ok {
-		r.SetErrno(uint16(e))
-	}
+	e, _ := errors.AsType[sys.Errno](err)
+	r.SetErrno(uint16(e))
 	r.SetCause(uint8(c))
 	r.SetState(recordFinal)
 }

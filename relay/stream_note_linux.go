@@ -240,9 +240,8 @@ func (s *streams) writeFinal(f *streamFlow, c Cause, err error) {
 			flags |= recordReset << side
 		}
 	}
-	if e, ok := err.(sys.Errno); ok {
-		r.SetErrno(uint16(e))
-	}
+	e, _ := err.(sys.Errno) // 0: what was noted of a failure before is not why it ends
+	r.SetErrno(uint16(e))
 	r.SetCause(uint8(c))
 	r.SetFlags(r.Flags() | flags)
 	r.SetState(recordFinal)

@@ -79,8 +79,8 @@ func TestLinkAway(t *testing.T) {
 	defer near.Close()
 	k := runKept(t, `
 listeners:
-  alone: {listen: "udp://127.0.0.1:0", to: alone}
-  both: {listen: "udp://127.0.0.1:0", to: both}
+  alone: {listen: "udp://127.0.0.1:0", to: alone, timeouts: {idle: 10m}}
+  both: {listen: "udp://127.0.0.1:0", to: both, timeouts: {idle: 10m}}
 groups:
   alone: {members: ["{0}"]}
   both: {balance: first, timeouts: {retries: 1ms}, members: ["{0}", "{1}"]}
@@ -171,7 +171,7 @@ func TestIgnoredErrorOutlivesWorker(t *testing.T) {
 	member := "udp://" + s.LocalAddr().String()
 	s.Close() // so that what is sent there is refused
 	k := &kept{configured: runFile(t, `
-listeners: {l: {listen: "udp://127.0.0.1:0", unreachable: ignore, to: "{0}"}}
+listeners: {l: {listen: "udp://127.0.0.1:0", unreachable: ignore, to: "{0}", timeouts: {idle: 10m}}}
 keeper: {keep-after: 500ms, healthy-after: 100ms}
 `, member)}
 	k.endWorker(t)

@@ -167,9 +167,9 @@ func (s *simulation) explains(f *simFlow, c Cause) bool {
 	case CauseEnd:
 		return f.half[up].ended && f.half[down].ended
 	case CauseClientReset:
-		return f.broke[sideClient] || f.looksReset(sideClient)
+		return f.broke[sideClient] || s.looksReset(f, sideClient)
 	case CauseUpstreamReset:
-		return f.broke[sideUpstream] || f.looksReset(sideUpstream)
+		return f.broke[sideUpstream] || s.looksReset(f, sideUpstream)
 	case CauseCrashed:
 		return f.lost || f.crashed || s.scarce || s.keeper.full() && !f.kept || // it did not relay, and there was no room for it
 			f.words.told && !f.kept || // it was handed over, and the next process would say that again
@@ -187,9 +187,10 @@ func (s *simulation) explains(f *simFlow, c Cause) bool {
 }
 
 // looksReset reports whether the connection of a side has ended well, and looks to the next process as if the one that died in the flow's turn had
-// taken the error of a reset: the kernel's counter has an urgent byte in it.
-func (f *simFlow) looksReset(side int) bool {
-	return f.inTurn && !f.unix[side] && len(f.half[side].urgent) > 0 && f.half[up].ended && f.half[down].ended
+// taken the error of a reset: the kernel's counter has an urgent byte in it, or records.
+func (s *simulation) looksReset(f *simFlow, side int) bool {
+	counts := len(f.half[side].urgent) > 0 || s.kernelTLS && f.secure.at[side]
+	return f.inTurn && !f.unix[side] && counts && f.half[up].ended && f.half[down].ended
 }
 
 // simHalf is a direction, by the side that sends.
@@ -518,7 +519,7 @@ func (s *simulation) done(r *Record) {
 		CauseCrashed, CauseNoDescriptors, CauseClientFailed, CauseUpstreamFailed, CauseClientTLS, CauseUpstreamTLS:
 		f.timedOut = true
 	case CauseClientReset, CauseUpstreamReset:
-		f.timedOut = f.timedOut || f.looksReset(sideClient) || f.looksReset(sideUpstream)
+		f.timedOut = f.timedOut || s.looksReset(f, sideClient) || s.looksReset(f, sideUpstream)
 	}
 	f.record = *r
 	s.checkRecord(f, r)

@@ -18,7 +18,7 @@ func (s *gramSimulation) lookAtGrams() {
 		s.lookAtDrain()
 	}
 	before := s.groups.queued
-	ports := append(s.groups.now[:0], gramPortNow{s.processes, s.relistens, 0})
+	ports := append(s.groups.now[:0], gramPortNow{s.processes, s.relistens, s.world.Sharing(s.listen.AddrPort.Port())})
 	for _, d := range s.core.datagrams.all {
 		for _, p := range d.ports {
 			now := gramPortNow{p.fd, int(p.state), -1}

@@ -140,7 +140,7 @@ type gramGroups struct {
 	at             [256]*Listener        // where a look has found a flow of a client
 }
 
-// gramPortNow is what a change of a listener's sockets shows in.
+// gramPortNow is what a change of a listener's sockets shows in; the keeper closes them when it likes.
 type gramPortNow struct{ fd, state, owned int }
 
 // gramEnd is a client or an upstream.

@@ -206,6 +206,16 @@ func (g *gram) connectTo(to netip.AddrPort) sys.Errno {
 	return 0
 }
 
+// Sharing returns how many UDP sockets are among those of a port of which the kernel chooses one by their number, for what clients send.
+func (w *World) Sharing(port uint16) (n int) {
+	for _, g := range w.grams[port] {
+		if g.group != nil && g.group.choose(0) != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // find returns the socket that gets what is sent from one address to another; nil: none. udp4_lib_lookup: sockets that are bound to the
 // address come before those that are bound to none, and of these the connected ones; of several that share the port a hash of the
 // addresses chooses.

@@ -45,14 +45,10 @@ func (s *streams) sideError(f *streamFlow, side int) {
 		return
 	}
 	s.noteAsking(f, side)
-	e := sys.SockError(s.env.Kernel, fd)
+	e := s.takeError(f, side)
 	if e == 0 {
 		s.noteFailed(f, CauseNone, 0)
 		return
-	}
-	if c := f.tls.inKernel(side); c != nil { // no read is told again
-		e = c.Told(e)
-		f.half[side].Err = e
 	}
 	s.failed(f, side, e)
 	if w == pump.WantWrite {
@@ -60,6 +56,16 @@ func (s *streams) sideError(f *streamFlow, side int) {
 		return
 	}
 	s.end(f, f.cause, f.err)
+}
+
+// takeError takes the error of a side's socket, which is told once, and says what it means where the kernel has the TLS: there no read is told of it, either.
+func (s *streams) takeError(f *streamFlow, side int) sys.Errno {
+	e := sys.SockError(s.env.Kernel, int(f.fd[side]))
+	if c := f.tls.inKernel(side); c != nil && e != 0 {
+		e = c.Told(e)
+		f.half[side].Err = e
+	}
+	return e
 }
 
 // relay begins to carry bytes. Both sides are connected.

@@ -274,7 +274,7 @@ func (s *streams) goOn(f *streamFlow, r ledger.Record) sys.Errno {
 		// An error that is there is told by the next call. A process takes one only in a turn, whose end notes it.
 		taken := func() bool { return r.Crashes() > 0 && !s.orderly(f, side, r) }
 		if f.cause == CauseNone && s.closedState(f, side) && (flags&recordOdd != 0 || taken()) {
-			e := sys.SockError(s.env.Kernel, int(f.fd[side]))
+			e := s.takeError(f, side)
 			if e == 0 {
 				e = sys.ECONNRESET
 			}

@@ -148,9 +148,9 @@ func (p *Process) GiveTLS(fd int, out, in *sys.TLSKeys) (bool, sys.Errno) {
 	return true, 0
 }
 
-// RecvRecord implements [sys.Kernel].
+// RecvRecord implements [sys.Kernel]. A record that is no data comes whole if there is room for it (tls_sw_recvmsg), so no fault makes it shorter.
 func (p *Process) RecvRecord(fd int, b []byte, peek bool) (n int, kind uint8, e sys.Errno) {
-	most, e := p.beginOn("recv-record", len(b), fd, wakeRead)
+	_, e = p.beginOn("recv-record", len(b), fd, wakeRead)
 	if e != 0 {
 		return 0, 0, e
 	}
@@ -158,7 +158,7 @@ func (p *Process) RecvRecord(fd int, b []byte, peek bool) (n int, kind uint8, e 
 	if e != 0 {
 		return 0, 0, e
 	}
-	n, kind, e = s.recvTLS(min(most, len(b)), func(in []byte) { copy(b, in) }, true, peek)
+	n, kind, e = s.recvTLS(len(b), func(in []byte) { copy(b, in) }, true, peek)
 	p.point("recv-record")
 	return n, kind, e
 }

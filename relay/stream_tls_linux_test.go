@@ -433,7 +433,11 @@ func TestTLSNextUpstream(t *testing.T) {
 				if f.Preface([]byte("a header\n")) != nil {
 					t.Error("no preface")
 				}
-				connected++
+				if connected++; connected == 2 { // only the first one is silent
+					timeouts := f.Timeouts()
+					timeouts.Handshake = time.Minute
+					f.SetTimeouts(timeouts)
+				}
 				originate(f, to, took, err)
 			}
 			c := dial(t, r.listen("tcp4", cfg, bad.addr, good.addr))

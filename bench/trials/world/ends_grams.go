@@ -64,6 +64,7 @@ type gramClient struct {
 	server string // "": it has no flow
 	born   int    // the number of the last event before the flow
 	maybe  bool   // the flow may have ended
+	asked  bool   // it has sent something while all members were down
 	sent   map[string]bool
 }
 
@@ -142,6 +143,8 @@ func (r *endsRun) datagrams() error {
 	up := slices.ContainsFunc(r.pool[1:], (*poolMember).up)
 	serves := func(server string) bool { return r.serves("grams", server) }
 	for _, c := range r.grams {
+		// When it was moved, the backup may have been the last member that was not known to be down, and it stays there if up says so.
+		stays := func(server string) bool { return c.asked && r.ends.Up != "close" && server == r.pool[backup].name }
 		cause, maybe := "", false
 		if c.server != "" {
 			cause, maybe = r.fate(c.server, c.born, func(m *poolMember) bool { return m.gramMaybe })
@@ -154,6 +157,7 @@ func (r *endsRun) datagrams() error {
 		case maybe:
 			r.gramsUnsure = true
 			if !up {
+				c.asked = true
 				server, err := c.ask(r.probes.next())
 				if err == nil && server != was {
 					return fmt.Errorf("a datagram flow at %s is at %s, which is down", was, server)
@@ -161,17 +165,18 @@ func (r *endsRun) datagrams() error {
 				c.maybe = true
 				continue
 			}
-			c.server, err = r.reach(c, func(server string) bool { return server == was || serves(server) })
+			c.server, err = r.reach(c, func(server string) bool { return server == was || serves(server) || stays(server) })
 			c.maybe = false
 		case cause != "":
 			r.gramsEnded[cause]++
 			if c.server = ""; !up {
+				c.asked = true
 				err = r.silent(c)
 				break
 			}
 			c.server, err = r.reach(c, serves)
 		case was == "":
-			c.server, err = r.reach(c, serves)
+			c.server, err = r.reach(c, func(server string) bool { return serves(server) || stays(server) })
 		default:
 			if c.server, err = r.reach(c, func(string) bool { return true }); err == nil && c.server != was {
 				err = fmt.Errorf("it has moved to %s", c.server)
@@ -183,6 +188,7 @@ func (r *endsRun) datagrams() error {
 		if cause != "" || was != c.server {
 			c.born = r.now
 		}
+		c.asked = c.asked && c.server == ""
 	}
 	return nil
 }

@@ -307,7 +307,7 @@ type Hooks struct {
 	// [CauseClientGone] if its client ends its side. After 32 attempts the flow ends
 	// with [CauseNoUpstream]; a datagram flow does so after eight attempts that failed
 	// at once. Of a datagram flow, Upstream may call [Flow.Preface], and return the address that
-	// the flow has: see [UnreachableNext]. A flow without a route asks once a second at most.
+	// the flow has: see [UnreachableNext]. While it has no route, it is asked at most once a second.
 	Upstream func(f *Flow, attempt int) *Addr
 
 	// Connected, if not nil, is called after each attempt to connect; a built-in upstream

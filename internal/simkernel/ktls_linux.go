@@ -148,7 +148,7 @@ func (p *Process) GiveTLS(fd int, out, in *sys.TLSKeys) (bool, sys.Errno) {
 	return true, 0
 }
 
-// RecvRecord implements [sys.Kernel]. A record that is no data comes whole if there is room for it (tls_sw_recvmsg), so no fault makes it shorter.
+// RecvRecord implements [sys.Kernel]. Linux returns a record that carries no data in one piece if there is room for it (tls_sw_recvmsg), so a fault does not shorten it.
 func (p *Process) RecvRecord(fd int, b []byte, peek bool) (n int, kind uint8, e sys.Errno) {
 	_, e = p.beginOn("recv-record", len(b), fd, wakeRead)
 	if e != 0 {

@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -163,11 +164,11 @@ func (h *haystack) read(f io.ReaderAt, from, to int64, found func(needle)) (size
 // which the garbage collector has not overwritten yet: it is counted.
 func (s *setup) search() error {
 	begun := time.Now()
-	needles := s.keys.needles()
-	if len(needles) == 0 {
-		fmt.Fprintln(s.Out, "no client of this run tells its keys, so that nothing is searched for")
+	if !slices.ContainsFunc(s.clients, func(c *client) bool { return !strings.HasPrefix(c.kind.name, "chromium") }) {
+		fmt.Fprintln(s.Out, "only browsers connect, which do not tell their keys, so that nothing is searched for")
 		return nil
 	}
+	needles := s.keys.needles()
 	h := newHaystack(needles)
 	own := map[*keyLog]bool{} // connections that are not the kernel's: a worker has their keys, or the search finds nothing
 	for _, n := range needles {

@@ -48,8 +48,8 @@ func TestTargetIsOutdated(t *testing.T) {
 	}
 }
 
-// A flow that has lost its route to its address, and for which there is no other, has that address again; whenever it asks, it may try all
-// others once more.
+// A flow that has lost the route to its address, and has no other one, gets that address again. Each time it asks, it may try all the others
+// once more.
 func TestNameWithoutRoute(t *testing.T) {
 	all := []netip.Addr{netip.MustParseAddr("93.184.216.34"), netip.MustParseAddr("93.184.216.35"), netip.MustParseAddr("93.184.216.36")}
 	for _, c := range []struct {

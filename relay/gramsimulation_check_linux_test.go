@@ -65,6 +65,7 @@ func (s *gramSimulation) lookAtGrams() {
 	if taken := s.core.descriptors.taken(); taken < 0 {
 		s.fail("%d descriptors are taken", taken)
 	}
+	s.lookedAt = s.world.Elapsed()
 }
 
 // gramClientAt is a client of a listener, at one address of it.
@@ -121,7 +122,7 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 				restored = append(restored, &x.told)
 			}
 			if n := f.moved[up].read + f.moved[down].read; n != x.moved && x.pace.rate == 0 { // what is dropped as too much does not move
-				x.moved, x.activeAt = n, s.world.Elapsed()
+				x.moved, x.activeAt = n, s.lookedAt // or later: a call may take its time, as one that waits for the holder
 			}
 			x.loop = d.loop.Index
 			s.lookAtOwn(f, x)

@@ -55,8 +55,9 @@ type gramSimulation struct {
 	removed          [2]int64 // upstreams: when; 0: it is there
 	removedEver      bool
 	clientLeft       bool
-	ticks            int64 // steps and turns
-	looks            int64 // for datagrams
+	ticks            int64         // steps and turns
+	looks            int64         // for datagrams
+	lookedAt         time.Duration // when the last look was
 	drops            gramDrops
 	begins           gramBegins
 }

@@ -125,8 +125,8 @@ func (s *streams) settleEarly(f *streamFlow, r ledger.Record, fds *[2]int) verdi
 	fds[0], fds[1] = int(f.fd[sideClient]), -1
 	var flags uint32
 	if x := f.early; x != nil {
-		if len(x.reply) > 0 || x.replied && f.state != streamSniffing {
-			return settleNever // what the client was told by Hooks.Connected it would be told twice
+		if len(x.reply) > 0 || x.failed != 0 || x.replied && f.state != streamSniffing {
+			return settleNever // what the client was told by Hooks.Connected it would be told twice; a reply that failed has a part missing
 		}
 		if len(x.held) > 0 {
 			ref, ok := s.keep.ledger.Arena().Ref(x.held)

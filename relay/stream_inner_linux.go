@@ -118,7 +118,7 @@ func (s *streams) still(f *streamFlow) bool {
 		return n == 0 && e == 0
 	}
 	k := s.env.Kernel
-	return empty(k.ReadQueued, sideUpstream) && empty(k.WriteQueued, sideClient) && (s.between(f) || empty(k.WriteQueued, sideUpstream))
+	return f.allRead(k, sideUpstream) && empty(k.WriteQueued, sideClient) && (s.between(f) || empty(k.WriteQueued, sideUpstream))
 }
 
 // between is what flowTLS.upstreamsTurn says of a client's protocol.

@@ -1,6 +1,9 @@
 package relay
 
-import "github.com/penstock/penstock/internal/pump"
+import (
+	"github.com/penstock/penstock/internal/pump"
+	"github.com/penstock/penstock/internal/sys"
+)
 
 // A connection that ends without close_notify may have been cut by somebody in between, and the other side is reset. But browsers
 // end their connections so. What follows tells a client that has closed its connection from one that may have been cut:
@@ -29,8 +32,15 @@ func (t *flowTLS) allDown() bool {
 	if f.wait[down] != pump.WantRead || t.has(sideUpstream) && t.conn[sideUpstream].Within() {
 		return false
 	}
-	unread, e := t.Kernel.ReadQueued(int(f.fd[sideUpstream]))
-	return unread == 0 && e == 0 && t.taken(sideClient)
+	return f.allRead(t.Kernel, sideUpstream) && t.taken(sideClient)
+}
+
+// allRead reports whether nothing can be read from a side. Of a Unix socket, the kernel counts an urgent byte for ever that reads have
+// skipped; then poll(2) tells, which for TCP would say nothing of less than the low-water mark.
+func (f *streamFlow) allRead(k sys.Kernel, side int) bool {
+	fd := int(f.fd[side])
+	n, e := k.ReadQueued(fd)
+	return e == 0 && (n == 0 || !f.tcp[side] && !sys.Readable(k, fd))
 }
 
 // upstreamsTurn reports whether the client does not owe the upstream anything: the upstream has spoken last, after it

@@ -245,7 +245,7 @@ func (s *simulation) sleeps() {
 		}
 		st.slab.Each(func(f *streamFlow) {
 			for side, fd := range f.fd {
-				if fd < 0 || !f.tcp[side] || f.odd[side] {
+				if fd < 0 || !f.tcp[side] || f.odd[side] || f.wait[side] == pump.Failed { // nobody reads from it any more, or counts what was read
 					continue
 				}
 				if c, e := s.process.TCPCounts(int(fd)); e == 0 && c.Urgent {

@@ -116,8 +116,7 @@ func (p *Process) Number(fd int) (own, peer int) {
 // Name returns the address of the socket of fd; the zero AddrPort if it has none.
 func (p *Process) Name(fd int) netip.AddrPort {
 	var sa sys.Sockaddr
-	s, e := p.socket(fd)
-	if e != 0 || s.local(&sa) != 0 {
+	if p.LocalAddr(fd, &sa) != 0 {
 		return netip.AddrPort{}
 	}
 	return sa.AddrPort()

@@ -198,6 +198,9 @@ func (g *gram) connectTo(to netip.AddrPort) sys.Errno {
 	if e := g.autobind(); e != 0 {
 		return e
 	}
+	if e := g.w.noRoute(to); e != 0 { // it is connected to where it was
+		return e
+	}
 	if g.local.Addr().IsUnspecified() {
 		g.leaveGroup() // udp_lib_rehash
 		g.local = netip.AddrPortFrom(loopbackOf(to.Addr()), g.local.Port())
@@ -281,6 +284,9 @@ func (g *gram) sendUDP(b []byte, to netip.AddrPort, local netip.Addr, segment in
 	if e := g.autobind(); e != 0 {
 		return e
 	}
+	if e := g.w.noRoute(to); e != 0 { // before sock_alloc_send_skb, which takes what is pending
+		return e
+	}
 	if len(b) > most {
 		return sys.EMSGSIZE
 	}
@@ -324,9 +330,7 @@ func (w *World) arrive(p *packet) {
 		w.lost(p)
 		// ICMP port unreachable. Only connected sockets are told, and whoever has the address of the source, which need not be
 		// the sender: __udp4_lib_err.
-		if s := w.find(p.to, p.from); s != nil && s.remote.IsValid() {
-			s.fail(sys.ECONNREFUSED)
-		}
+		w.Unreachable(p.from, p.to, sys.ECONNREFUSED)
 		return
 	}
 	if p.segment == 0 || g.has(sys.GRO) {
@@ -336,6 +340,29 @@ func (w *World) arrive(p *packet) {
 	for _, one := range p.split() { // udp_queue_rcv_skb
 		g.enqueue(one)
 	}
+}
+
+// Unreachable has an ICMP message arrive about what was sent from one address to another, and reports whether a socket is told e:
+// icmp_err_convert and icmpv6_err_convert.
+func (w *World) Unreachable(from, to netip.AddrPort, e sys.Errno) bool {
+	s := w.find(to, from)
+	if s == nil || !s.remote.IsValid() {
+		return false
+	}
+	s.fail(e)
+	if w.Told != nil {
+		w.Told(s.local, e)
+	}
+	return true
+}
+
+// noRoute is ip_route_output_flow and ip6_dst_lookup_flow. The route that a connected socket has found before is of no use once any route has
+// changed: rt_cache_flush, fib6_get_cookie_safe.
+func (w *World) noRoute(to netip.AddrPort) sys.Errno {
+	if w.NoRoute == nil {
+		return 0
+	}
+	return w.NoRoute(to)
 }
 
 // control returns the control messages that a packet arrives with.

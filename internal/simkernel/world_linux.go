@@ -36,6 +36,11 @@ type World struct {
 	Joins bool
 	// Lost is called for each datagram that nobody will get; it may be nil.
 	Lost func(b []byte)
+	// NoRoute returns why this host has no route to an address for UDP: ENETUNREACH, or as the type of a route says (ip-route(8)) EHOSTUNREACH
+	// (unreachable), EACCES (prohibit) or EINVAL (blackhole); 0: there is one. If it is nil there are all.
+	NoRoute func(to netip.AddrPort) sys.Errno
+	// Told is called when a connected UDP socket, whose address is local, is told of an ICMP message; it may be nil.
+	Told func(local netip.AddrPort, e sys.Errno)
 	// Wipe makes memory that processes have shared what it was before they had it, so that others can have it; nil: the kernel gets it back.
 	Wipe func(b []byte)
 	// Trace, if it is not nil, is called for each call that a process makes which can fail, with how many bytes it can move.

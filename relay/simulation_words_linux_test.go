@@ -113,12 +113,15 @@ func (s *simulation) reply(f *Flow, x *simFlow, hook int) {
 	if len(b) == 0 {
 		return
 	}
+	switch err := f.Reply(b); {
+	case errors.Is(err, errReplies): // the client does not take what it was told before
+		return
+	case err != nil:
+		s.fail("reply: %v", err)
+	}
 	s.seen.costs[sayReply]++
 	x.words.told = true
 	x.words.front[down] = append(x.words.front[down], b...)
-	if err := f.Reply(b); err != nil && !errors.Is(err, errReplies) {
-		s.fail("reply: %v", err)
-	}
 }
 
 // meets is called when an upstream has got the first byte.

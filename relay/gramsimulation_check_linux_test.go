@@ -114,6 +114,7 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 		s.lookAtName(f)
 		if x := s.lifeOf(f.Value()); x != nil {
 			x.kept = f.kept
+			s.lookAtStateTold(f, x)
 			s.lookAtGramPace(x, f)
 			if !f.noting { // what has moved since the last turn, as a drain begins, the end of the next one notes
 				s.lookAtTold(&x.told, x.number, &f.Flow, x.pace.rate == 0 && s.kind.sniff == 0)
@@ -223,11 +224,13 @@ func (s *gramSimulation) settleGrams() {
 	for _, d := range s.core.datagrams.all {
 		s.settled(d)
 	}
+	s.lookAtStrays()
 }
 
 // settled checks what must be true of a loop when nothing is under way any more.
 func (s *gramSimulation) settled(d *datagrams) {
 	d.slab.Each(func(f *datagramFlow) {
+		s.lookAtAddressesTold(f)
 		for _, fd := range []int32{f.fd, f.own} {
 			if fd >= 0 && sys.Readable(s.process, int(fd)) {
 				s.fail("the flow in slot %d does not read what its socket has\n%s", f.slot, s.describeGrams())

@@ -3,6 +3,7 @@ package relay
 import (
 	"slices"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/relay/stats"
 )
 
@@ -34,23 +35,26 @@ func (s *gramSimulation) lookAtDrops() {
 // explainsDrop reports whether there is a reason why datagrams may be dropped.
 func (s *gramSimulation) explainsDrop(why stats.Drop) bool {
 	unix, fails, c := s.kind.network == 3, s.process.Fault != nil, &s.kind.config
+	sends := func(with ...sys.Errno) bool { return fails && slices.Contains(with, s.failsWith) }
 	switch why {
 	case stats.DropOverload:
 		return s.over.NoDatagramFlows
 	case stats.DropFull:
 		return s.over.HoldLess || unix || fails || s.kind.bufferMax > 0 || s.kind.slow || s.kind.sniff > 0
 	case stats.DropTooBig:
-		return fails || unix && s.kind.bufferMax > 0
+		return sends(sys.EMSGSIZE) || unix && s.kind.bufferMax > 0
 	case stats.DropTooBigWithPreface:
-		return (fails || unix && s.kind.bufferMax > 0) && (s.kind.preface != gramPrefaceNone || s.kind.named == gramNamedReplies)
-	case stats.DropFiltered, stats.DropFailed:
-		return fails && !unix || fails && why == stats.DropFailed
+		return (sends(sys.EMSGSIZE) || unix && s.kind.bufferMax > 0) && (s.kind.preface != gramPrefaceNone || s.kind.named == gramNamedReplies)
+	case stats.DropFailed:
+		return sends(sys.EIO, sys.EINVAL)
+	case stats.DropFiltered:
+		return sends(sys.EPERM) && !unix
 	case stats.DropNotPermitted:
-		return fails && unix
+		return sends(sys.EPERM) && unix
 	case stats.DropNoBuffers:
-		return fails
+		return sends(sys.ENOBUFS)
 	case stats.DropUnreachable:
-		return fails || s.refused || s.clientLeft // of Unix sockets the sender is told
+		return s.refused || s.clientLeft // of Unix sockets the sender is told
 	case stats.DropRefused:
 		return s.kind.sniff > 0 || s.refused || s.removedEver || fails
 	case stats.DropLimited:

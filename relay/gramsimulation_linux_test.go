@@ -36,6 +36,7 @@ type gramSimulation struct {
 	discardedEarlier int64       // by flows that have ended, less what those that go on had when this process began
 	refused          bool        // an upstream has been away
 	faulted          bool        // calls have failed
+	failsWith        sys.Errno   // what sends fail with, as long as calls do; 0: they do not
 	handing          bool        // HandOver runs
 	unknown          int         // flows that were lost, without a record, since their loop has no socket of the listener and got none
 	strayed          bool        // loops have asked others about a datagram, which may overtake the one behind it
@@ -89,6 +90,7 @@ type gramWorld struct {
 	builtins  int  // the upstreams of clients are built in, drawn with this; 0: they are not
 	sniff     int  // clients are sniffed, by a plan that is drawn with this; 0: they are not
 	real      int  // see simSettings
+	dscp      int  // of the sockets of the listener, and 64 times that of those towards upstreams
 }
 
 const (
@@ -370,6 +372,7 @@ func (s *gramSimulation) start() {
 		s.fail("listen: %v", err)
 		return
 	}
+	s.refusesConfigs(s.listener)
 	r, err := (&Engine{c}).Restore(RestoreConfig{})
 	for loss, n := range r.Lost.All() {
 		if loss == hold.LossListener && (s.relistens > 0 || s.drain.ever) && (s.faulted || s.kind.limit > 0 || s.drain.ended) { // a process that died as its drain ended had let go of that loop's socket, and was about to end the flows
@@ -395,12 +398,21 @@ func (s *gramSimulation) listens() (err error) {
 		Hooks:    Hooks{Admit: s.admit, Sniff: s.sniffGram, Choose: s.chooser(), Upstream: s.choose, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
 		Timeouts: Timeouts{Idle: gramIdle},
 		Datagram: config,
-		Dial:     &DialConfig{PrefaceEach: s.kind.preface == gramPrefaceEach},
+		Socket:   SocketOptions{DSCP: s.kind.dscpOf(down)},
+		Dial:     &DialConfig{PrefaceEach: s.kind.preface == gramPrefaceEach, Socket: SocketOptions{DSCP: s.kind.dscpOf(up)}},
 	})
 	if anew && err == nil && s.family() != sys.Unix && len(s.listener.sockets()) != len(s.core.loops) {
 		s.fail("a listener has %d sockets, and there are %d loops", len(s.listener.sockets()), len(s.core.loops))
 	}
 	return err
+}
+
+// dscpOf returns the DSCP of sockets that send in a direction.
+func (x *gramWorld) dscpOf(dir byte) uint8 {
+	if dir == up {
+		return uint8(x.dscp >> 6 & 63)
+	}
+	return uint8(x.dscp & 63)
 }
 
 // closeListener closes the listener. Its flows go on, if they can.

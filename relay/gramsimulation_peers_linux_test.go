@@ -213,9 +213,9 @@ func (s *gramSimulation) arrived(b []byte, i int, dir byte, from string, tos uin
 	}
 	s.order[via] = x.n
 	if s.kind.network != 3 {
-		switch want := s.kind.config.TOS; {
-		case want == TOSCopy && tos != x.tos, want == TOSECN && tos != x.tos&ecnBits, want == TOSNone && tos != 0:
-			s.fail("datagram %v has arrived with TOS %#x, was sent with %#x, and what is kept is %d", x.gramID, tos, x.tos, want)
+		keeps, own := s.kind.config.TOS, s.kind.dscpOf(dir)<<2
+		if want := [...]uint8{TOSNone: own, TOSECN: own | x.tos&ecnBits, TOSCopy: x.tos}[keeps]; tos != want {
+			s.fail("datagram %v has arrived with TOS %#x, was sent with %#x by a socket with %#x, and what is kept is %d", x.gramID, tos, x.tos, own, keeps)
 		}
 	}
 	if dir == up {

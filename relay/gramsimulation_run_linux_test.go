@@ -152,6 +152,9 @@ func drawGramSchedule(seed uint64) (x gramSchedule) {
 	if real := r.IntN(2) * (1 + r.IntN(1<<14)); simKeepers {
 		x.kind.real = real
 	}
+	if x.kind.network != 3 && some(4) {
+		x.kind.dscp = r.IntN(1 << 12)
+	}
 	for i := range x.steps {
 		if n := r.IntN(40); x.kind.real > 0 && x.steps[i].kind == gramTurn && n < 8 {
 			x.steps[i].kind = [...]gramDo{gramKeeperActs, gramStandbyDies}[n/7]
@@ -238,7 +241,7 @@ func (s *gramSimulation) does(x gramStep) bool {
 	case gramUpgrade:
 		return s.keeper.upgrade(x.a, s)
 	case gramFault:
-		s.faults, s.faulted = s.seen.counted(gramFaults(x.a, x.b)), true
+		s.faults, s.faulted, s.failsWith = s.seen.counted(gramFaults(x.a, x.b)), true, gramSendFails(x.a)
 		s.process.Fault = s.faults
 	case gramHeal:
 		s.process.Fault, s.faults = nil, nil
@@ -270,19 +273,31 @@ func (s *gramSimulation) does(x gramStep) bool {
 	return true
 }
 
+// gramSendErrors are what sends fail with, by the kind of a fault.
+var gramSendErrors = [...]sys.Errno{sys.EAGAIN, sys.EINTR, sys.ENOBUFS, sys.EPERM, sys.EMSGSIZE, sys.EIO, sys.EINVAL}
+
+// gramSendFails returns what sends fail with, by a fault of this number; 0: they do not.
+func gramSendFails(number int) sys.Errno {
+	if k := number % gramFaultKinds; k < len(gramSendErrors) {
+		return gramSendErrors[k]
+	}
+	return 0
+}
+
+const gramFaultKinds = 12
+
 // gramFaults are calls about datagrams that fail, or move less than they could.
 func gramFaults(kind, every int) func(simkernel.Call, int) (int, sys.Errno) {
 	r := rand.New(rand.NewPCG(uint64(kind), uint64(every)))
 	every = 2 + every%5
-	errnos := [...]sys.Errno{sys.EAGAIN, sys.EINTR, sys.ENOBUFS, sys.EPERM, sys.EMSGSIZE, sys.EIO, sys.EINVAL, sys.ECONNREFUSED}
 	return func(c simkernel.Call, most int) (int, sys.Errno) {
 		if r.IntN(every) > 0 {
 			return most, 0
 		}
-		sends := c == "send-batch" || c == "send"
-		switch k := kind % 12; {
-		case k < len(errnos) && k != 7 && sends:
-			return 0, errnos[k]
+		e := gramSendFails(kind)
+		switch k := kind % gramFaultKinds; {
+		case e != 0 && (c == "send-batch" || c == "send"):
+			return 0, e
 		case k == 8 && c == "send-batch", k == 9 && c == "recv-batch":
 			return (most + 1) / 2, 0
 		case k == 9 && c == "epoll-wait", k == 1 && c == "recv-batch":
@@ -298,7 +313,7 @@ func gramFaults(kind, every int) func(simkernel.Call, int) (int, sys.Errno) {
 
 // gramFaultsWanted are the calls that must have failed in many schedules, and how.
 func gramFaultsWanted() (all []string) {
-	for _, e := range [...]sys.Errno{sys.EAGAIN, sys.EINTR, sys.ENOBUFS, sys.EPERM, sys.EMSGSIZE, sys.EIO, sys.EINVAL} {
+	for _, e := range gramSendErrors {
 		all = append(all, faultName("send-batch", e), faultName("send", e))
 	}
 	return append(all, faultName("send-batch", 0), faultName("recv-batch", 0), faultName("recv-batch", sys.EINTR), faultName("recv-batch", sys.ENOMEM), faultName("epoll-wait", sys.EINTR),
@@ -376,7 +391,7 @@ func (x *gramWorld) options() []simOption {
 	return []simOption{
 		numberOption("network", &x.network), flagOption("noIPv6", &x.noIPv6), flagOption("slow", &x.slow), numberOption("phase", &x.phase), flagOption("joins", &x.joins), numberOption("bufferMax", &x.bufferMax),
 		numberOption("after", &x.after), numberOption("maxFlows", &x.maxFlows), numberOption("limit", &x.limit), flagOption("noGSO", &x.noGSO), flagOption("noGRO", &x.noGRO),
-		numberOption("loops", &x.loops), numberOption("sniff", &x.sniff), numberOption("builtins", &x.builtins), flagOption("changes", &x.changes), flagOption("early", &x.early), flagOption("close", &x.close), numberOption("busy", &x.busy), numberOption("newFlows", &x.newFlows), numberOption("rates", &x.rates), numberOption("preface", &x.preface), numberOption("named", &x.named), flagOption("several", &x.several), numberOption("keeper", &x.real), numberOption("tos", &c.TOS), numberOption("onUnreachable", &c.OnUnreachable), numberOption("replies", &c.Replies),
+		numberOption("loops", &x.loops), numberOption("sniff", &x.sniff), numberOption("builtins", &x.builtins), flagOption("changes", &x.changes), flagOption("early", &x.early), flagOption("close", &x.close), numberOption("busy", &x.busy), numberOption("newFlows", &x.newFlows), numberOption("rates", &x.rates), numberOption("preface", &x.preface), numberOption("named", &x.named), flagOption("several", &x.several), numberOption("dscp", &x.dscp), numberOption("keeper", &x.real), numberOption("tos", &c.TOS), numberOption("onUnreachable", &c.OnUnreachable), numberOption("replies", &c.Replies),
 		numberOption("amplification", &c.Amplification), flagOption("amplificationAlways", &c.AmplificationAlways),
 	}
 }

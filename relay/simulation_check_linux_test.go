@@ -36,7 +36,7 @@ func (s *simulation) look() {
 		leased += s.lookAt(st)
 		s.lookAtWatches(st)
 	}
-	if got := s.core.streams.pipes.Stats().Leased; got != leased {
+	if got := pipeStats(s.core).Leased; got != leased {
 		s.fail("%d pipes are leased, and halves have %d", got, leased)
 	}
 	if taken := s.core.descriptors.taken(); taken < 0 {
@@ -360,7 +360,7 @@ func (s *simulation) check() {
 	if c.streams.flows() != 0 {
 		s.fail("%d flows are left\n%s", c.streams.flows(), s.describe())
 	}
-	if n := c.streams.pipes.Stats().Leased; n != 0 {
+	if n := pipeStats(c).Leased; n != 0 {
 		s.fail("%d pipes are leased at the end", n)
 	}
 	var sum simCounts
@@ -386,8 +386,8 @@ func (s *simulation) check() {
 	}
 	s.checkPipes()
 	held := s.keeper.kinds(c.holding)
-	if held[holdFlow] != 0 || held[holdPipe] != int(c.streams.pipes.Stats().Open) && !s.keeper.full() || held[holdListener] != sockets && !s.keeper.full() || held[holdLedger] != len(c.loops) {
-		s.fail("by kind, this is held at the end: %v; %d pipes are open, and %d sockets of listeners", held, c.streams.pipes.Stats().Open, sockets)
+	if held[holdFlow] != 0 || held[holdPipe] != int(pipeStats(c).Open) && !s.keeper.full() || held[holdListener] != sockets && !s.keeper.full() || held[holdLedger] != len(c.loops) {
+		s.fail("by kind, this is held at the end: %v; %d pipes are open, and %d sockets of listeners", held, pipeStats(c).Open, sockets)
 	}
 	if d := &s.drain; d.begun && !d.done && !d.over {
 		s.fail("Drain would wait for ever")
@@ -399,14 +399,14 @@ func (s *simulation) check() {
 		s.fail("%d connections of upstreams are nobody's at the end", len(s.accepted))
 	}
 	// An epoll instance, an eventfd and a ledger for each loop, the listeners, and the pipes that rest.
-	if open, want := s.process.Open(), 3*len(c.loops)+sockets+2*int(c.streams.pipes.Stats().Open)+s.keeper.connections(); open != want {
+	if open, want := s.process.Open(), 3*len(c.loops)+sockets+2*int(pipeStats(c).Open)+s.keeper.connections(); open != want {
 		s.fail("%d descriptors are open at the end, rather than %d", open, want)
 	}
 	if n := s.process.Mapped(); n != len(c.loops) {
 		s.fail("%d ledgers are mapped at the end, and there are %d loops", n, len(c.loops))
 	}
 	promised := c.descriptors.promised()
-	if taken := c.descriptors.taken() - 2*c.streams.pipes.Stats().Open - ahead; taken != 0 || promised != ahead {
+	if taken := c.descriptors.taken() - 2*pipeStats(c).Open - ahead; taken != 0 || promised != ahead {
 		s.fail("%d descriptors are taken, and %d promised, at the end; %d ahead", taken, promised, ahead)
 	}
 }

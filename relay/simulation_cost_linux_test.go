@@ -110,13 +110,13 @@ func (k *costKernel) copied(fd, n int, e sys.Errno) {
 		return
 	}
 	x := k.source(fd)
-	if refused := k.s.core.streams.pipes.Stats().Refused; x.splicing && refused > k.refused {
+	if refused := pipeStats(k.s.core).Refused; x.splicing && refused > k.refused {
 		k.refused, x.splicing, x.few, x.streak = refused, false, true, 0
 	}
 	if !x.known {
 		x.earlier, x.doubt = true, true
 	}
-	if x.splicing && !x.copies && !k.unsure(x) {
+	if x.splicing && !x.copies && !k.unsure(x) && k.s.pipes != simNoPipes {
 		k.s.fail("descriptor %d streams, and is copied\n%s", fd, k.s.describe())
 	}
 	x.copies, x.known = x.copies && e != 0 && e != sys.EAGAIN && e != sys.EINTR, true // an error comes in front of bytes: pump.Note

@@ -88,9 +88,23 @@ func (s *simulation) checkCounts() {
 	}
 }
 
+// pipeStats returns the counts of an engine's pipes, which has none if it may have none.
+func pipeStats(c *core) (n pump.PipeStats) {
+	if c.streams.pipes != nil {
+		n = c.streams.pipes.Stats()
+	}
+	return n
+}
+
 // checkPipes checks that when nobody leases a pipe, all that there may be can be leased.
 func (s *simulation) checkPipes() {
 	pipes := s.core.streams.pipes
+	if s.pipes < 0 { // too many to lease, or none
+		if n := pipeStats(s.core).Max; s.pipes == simDefaultPipes && n != pump.MaxPipes || s.pipes == simNoPipes && n > 0 {
+			s.fail("there may be %d pipes, and %d are asked for", n, s.maxPipes())
+		}
+		return
+	}
 	var all []*pump.Pipe
 	for p := pipes.Get(); p != nil; p = pipes.Get() {
 		all = append(all, p)

@@ -249,7 +249,9 @@ func (s *simulation) fault(kind, every int) {
 	case simLaterFaults: // a listener that closes then does not see who comes next
 		s.drain.resets = true
 	case simPipeFaults:
-		s.call(s.core.streams.pipes.Drain) // so that others are needed
+		if pipes := s.core.streams.pipes; pipes != nil {
+			s.call(pipes.Drain) // so that others are needed
+		}
 	case simTwiceFaults, simWatchFaults, simMoveFaults, simSendFaults:
 		s.scarce = true
 	}

@@ -1,6 +1,9 @@
 package relay
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // kill kills the process between two calls.
 func (s *simulation) kill() {
@@ -11,7 +14,11 @@ func (s *simulation) kill() {
 // handOver implements simRelay.
 func (s *simulation) handOver(said func(err error)) bool {
 	e := &Engine{s.core}
+	early, began, busy := s.earlyTLS(), s.world.Elapsed(), s.keeper.fails > 0 || s.keeper.real != nil
 	lives := s.lives(func() { said(e.HandOver(simContext)) })
+	if took := s.world.Elapsed() - began; lives && early == 0 && !busy && took > simHandsOver {
+		s.fail("a process has handed over after %v, and all its flows with TLS relayed", took)
+	}
 	if lives {
 		if s.core.state != closed {
 			return false // the holder has failed
@@ -25,6 +32,21 @@ func (s *simulation) handOver(said func(err error)) bool {
 	}
 	s.begin()
 	return lives
+}
+
+// simHandsOver is how long a process takes at the most that hands over, whose holder is not busy and which waits for no handshake: each call takes a while.
+const simHandsOver = 50 * time.Millisecond
+
+// earlyTLS returns how many flows whose TLS ends or begins here do not relay yet.
+func (s *simulation) earlyTLS() (n int) {
+	for _, st := range s.core.streams.all {
+		st.slab.Each(func(f *streamFlow) {
+			if f.tls != nil && f.state != streamRelaying {
+				n++
+			}
+		})
+	}
+	return n
 }
 
 // refuses implements simRelay: the flows of which the keeper has not all get lost.

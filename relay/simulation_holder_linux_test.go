@@ -46,7 +46,7 @@ func (h *simHolder) upgrade(how int, of simRelay) bool {
 		return h.real.ask(how)
 	}
 	return of.handOver(func(err error) {
-		if err != nil && !errors.Is(err, errSimHolder) {
+		if err != nil { // a holder that is busy is asked again
 			h.s.fail("hand over: %v", err)
 		}
 	})

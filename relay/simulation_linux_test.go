@@ -93,7 +93,7 @@ type simSettings struct {
 	changes      bool          // the next process has another number of them
 	close        bool          // at the end, the engine is closed
 	early        bool          // a process may die, and calls fail, from its first call on, rather than when its engine is made
-	pipes        int           // the most; 0: 4
+	pipes        int           // the most; 0: 4, -1: the default, -2: none
 	updates      int           // listeners have socket options that change, drawn with this; 0: they do not
 	words        int           // something is said before flows relay, drawn with this; 0: nothing is
 	builtins     int           // upstreams of flows are built in, drawn with this; 0: they are not
@@ -313,7 +313,7 @@ func (s *simulation) start() {
 		s.process.Fault, s.diesNext = s.faults, 0
 	}
 	fails := s.process.Fault != nil || s.keeper.fails > 0 || s.keeper.full()
-	c, err := newCore(Config{Loops: loops, Keep: keep, MaxPipes: cmp.Or(s.pipes, 4), PipeSize: 64 << 10, LowWaterMark: 20_000, MaxHandshakes: s.handshakes}, s.kernel)
+	c, err := newCore(Config{Loops: loops, Keep: keep, MaxPipes: s.maxPipes(), PipeSize: 64 << 10, LowWaterMark: 20_000, MaxHandshakes: s.handshakes}, s.kernel)
 	if err != nil && (s.early && fails || s.keeper.full()) {
 		s.faults, s.keeper.fails = nil, 0
 		panic(simkernel.Died{Call: startFailed})
@@ -327,7 +327,9 @@ func (s *simulation) start() {
 		s.process.DieAfter(s.diesNext)
 	}
 	s.diesNext = 0
-	c.streams.pipes.Keep()
+	if c.streams.pipes != nil {
+		c.streams.pipes.Keep()
+	}
 	c.streams.computing.Go = func(handshake func(pause func())) { s.tasks = append(s.tasks, newTask(handshake)) }
 	s.stepper = loop.NewStepper(c.loops, func() {
 		s.computeToEnd()
@@ -350,6 +352,7 @@ func (s *simulation) start() {
 			return
 		}
 	}
+	s.refusesConfigs(s.listeners()[0])
 	r, err := e.Restore(RestoreConfig{})
 	if err != nil {
 		s.fail("restore: %v", err)
@@ -357,6 +360,23 @@ func (s *simulation) start() {
 	s.checkRestored(&r)
 	s.lookAtTotals()
 	s.keeper.begun()
+}
+
+// simDefaultPipes and simNoPipes are settings of the most pipes.
+const (
+	simDefaultPipes = -1
+	simNoPipes      = -2
+)
+
+// maxPipes is Config.MaxPipes.
+func (s *simSettings) maxPipes() int {
+	switch s.pipes {
+	case simDefaultPipes:
+		return 0
+	case simNoPipes:
+		return -1
+	}
+	return cmp.Or(s.pipes, 4)
 }
 
 // startFailed is what a process dies of whose engine cannot be made.

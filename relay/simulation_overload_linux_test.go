@@ -47,37 +47,46 @@ func (s *simulation) trims(call func(func())) {
 	call(func() {
 		x := overloadControl{&Engine{s.core}}
 		x.Trim()
+		p := s.process
+		defer func(do func()) { p.Before = do }(p.Before)
+		p.Before = nil // or there is more, or less, before it is told
 		least, most := s.memoryUse()
 		if m := x.MemoryUse(); m.Sockets < least.Sockets || m.Sockets > most.Sockets || m.Pipes < least.Pipes || m.Pipes > most.Pipes {
 			s.fail("memory in use is said to be %+v, and is from %+v to %+v", m, least, most)
 		} else if m.Sockets < 0 || m.Pipes < 0 || s.core.flows() == 0 && m != (overload.MemoryUse{}) {
 			s.fail("%d flows are said to use %+v", s.core.flows(), m)
 		}
-		if n := s.core.streams.pipes.Stats(); n.Open != n.Leased {
+		if n := pipeStats(s.core); n.Open != n.Leased {
 			s.fail("%d pipes rest after a trim", n.Open-n.Leased)
 		}
 	})
 }
 
-// memoryUse returns what flows use at least and at most, if each used as much as the one that uses least, or most: what is told is what some of them use, extrapolated.
+// memoryUse returns what flows use at least and at most: what is told is what some of them use, extrapolated. In a loop of few slots a sample sees each of them, one
+// of them at the most once more than another; otherwise each flow could use as much as the one that uses least, or most.
 func (s *simulation) memoryUse() (least, most overload.MemoryUse) {
 	for i, l := range s.core.loops {
 		pipes, sockets := [2]int64{math.MaxInt64, 0}, [2]int64{math.MaxInt64, 0}
+		var sum overload.MemoryUse
 		see := func(x *[2]int64, n int64) { x[0], x[1] = min(x[0], n), max(x[1], n) }
 		st, d := s.core.streams.all[i], s.core.datagrams.all[i]
 		st.slab.Each(func(f *streamFlow) {
 			_, p, n := st.memory(f)
 			see(&pipes, p)
 			see(&sockets, n)
+			sum.Pipes, sum.Sockets = sum.Pipes+p, sum.Sockets+n
 		})
 		d.slab.Each(func(f *datagramFlow) {
 			_, n := d.memory(f)
 			see(&pipes, 0)
 			see(&sockets, n)
+			sum.Sockets += n
 		})
-		if n := int64(l.Slots.Live); n > 0 {
-			if l.Slots.Len() <= sampleRun { // or it may meet no flow
-				least.Pipes, least.Sockets = least.Pipes+n*pipes[0], least.Sockets+n*sockets[0]
+		if n, slots := int64(l.Slots.Live), int64(l.Slots.Len()); n > 0 {
+			if slots <= sampleRun { // or it may meet no flow
+				seldom, often := sampleRun/slots, (sampleRun+slots-1)/slots
+				least.Pipes, least.Sockets = least.Pipes+max(n*pipes[0], sum.Pipes*seldom/often), least.Sockets+max(n*sockets[0], sum.Sockets*seldom/often)
+				pipes[1], sockets[1] = min(pipes[1], (sum.Pipes*often/seldom+n-1)/n), min(sockets[1], (sum.Sockets*often/seldom+n-1)/n)
 			}
 			most.Pipes, most.Sockets = most.Pipes+n*pipes[1], most.Sockets+n*sockets[1]
 		}

@@ -164,6 +164,9 @@ func drawScheduleOf(seed uint64, secure bool) simSchedule {
 		}
 	}
 	x.kernelTLS = x.secure > 0 && !x.linger && r.IntN(2) == 0
+	if n := r.IntN(16); n < 2 {
+		x.pipes = [...]int{simDefaultPipes, simNoPipes}[n]
+	}
 	return x
 }
 

@@ -113,15 +113,17 @@ func (s *simulation) reply(f *Flow, x *simFlow, hook int) {
 	if len(b) == 0 {
 		return
 	}
+	s.seen.costs[sayReply]++
+	w := &x.words
+	before := *w
+	w.told = true
+	w.front[down] = append(w.front[down], b...) // the process may die when it has sent some of it
 	switch err := f.Reply(b); {
 	case errors.Is(err, errReplies): // the client does not take what it was told before
-		return
+		w.told, w.front[down] = before.told, before.front[down]
 	case err != nil:
 		s.fail("reply: %v", err)
 	}
-	s.seen.costs[sayReply]++
-	x.words.told = true
-	x.words.front[down] = append(x.words.front[down], b...)
 }
 
 // meets is called when an upstream has got the first byte.

@@ -121,6 +121,7 @@ func (s *simulation) lookAt(st *streams) (leased int64) {
 		for side, tcp := range f.tcp {
 			if tcp && f.fd[side] >= 0 {
 				want |= recordTCP << side
+				s.lookAtReads(f, side, r.Flags())
 			}
 		}
 		if st.delivers(f) { // an end that comes meanwhile is not passed on

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/simkernel"
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/relay/hold"
@@ -364,4 +365,15 @@ func (k *costKernel) EpollWait(ep int, evs []sys.Event, timeout time.Duration) (
 func (k *costKernel) EpollWaitRaw(ep int, evs []sys.Event, timeout time.Duration) (int, sys.Errno) {
 	clear(k.asked)
 	return k.Process.EpollWaitRaw(ep, evs, timeout)
+}
+
+// lookAtReads checks that each read of a side is not noted on its own where the next process could ask the kernel for its count: where the flow has neither
+// failed nor passed on an end to that side, and no process has died, which may have had reasons.
+func (s *simulation) lookAtReads(f *streamFlow, side int, flags uint32) {
+	switch {
+	case !f.recvOne(side), flags&(recordNoBase<<side) != 0, s.deaths > 0, s.upgrades > 0:
+	case f.tls != nil, f.cause != CauseNone, f.odd[side], f.finSent(side), f.half[side].Ended(), f.wait[side] == pump.Failed, f.wait[1-side] == pump.Failed:
+	default:
+		s.fail("the kernel counts what side %d of the flow in slot %d sends, and each read of it is noted on its own", side, f.slot)
+	}
 }

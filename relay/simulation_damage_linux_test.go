@@ -24,6 +24,9 @@ func (s *simulation) damage(n int) bool {
 	}
 	for _, f := range s.flows {
 		f.lost = f.lost || f.kept && f.loop == index
+		if _, held := s.keeper.held[newHoldKey(holdFlow, f.loop, uint64(f.ref.Slot), uint64(f.ref.Gen))]; held && f.loop == index && f.records > 0 {
+			f.timedOut = true // it has ended, which the keeper has not heard, and the record that said so cannot be read
+		}
 	}
 	s.damaged, s.keeper.fails = true, 0 // an engine needs its ledgers held
 	s.spoil(s.keeper.held[key])

@@ -114,10 +114,10 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 		s.lookAtName(f)
 		if x := s.lifeOf(f.Value()); x != nil {
 			x.kept = f.kept
-			s.lookAtStateTold(f, x)
 			s.lookAtGramPace(x, f)
 			if !f.noting { // what has moved since the last turn, as a drain begins, the end of the next one notes
 				s.lookAtTold(&x.told, x.number, &f.Flow, x.pace.rate == 0 && s.kind.sniff == 0)
+				s.lookAtStateTold(f, x)
 			}
 			if x.told.before > 0 {
 				restored = append(restored, &x.told)

@@ -7,13 +7,12 @@ import (
 	"github.com/penstock/penstock/relay/stats"
 )
 
-// lookAtStateTold checks in which state a flow is said to be, and how much it is said to hold.
+// lookAtStateTold checks in which state a flow is said to be, and how much it is said to hold. It is called when lookAtTold has asked that.
 func (s *gramSimulation) lookAtStateTold(f *datagramFlow, x *gramLife) {
 	now, want := &s.looked.info, stats.StateRelaying
 	if f.sniffed {
 		want = stats.StateSniffing
 	}
-	infoOf(&f.Flow, now)
 	if n := heldBytes(f.held); now.State != want || now.Up.Held != n || now.Down.Held != 0 {
 		s.fail("flow %d is said to be %v and to hold %d and %d bytes; it is %v and holds %d", x.number, now.State, now.Up.Held, now.Down.Held, want, n)
 	}

@@ -280,6 +280,7 @@ func (d *datagrams) withoutRoute(f *datagramFlow, e sys.Errno) (goesOn, moved bo
 		return false, false
 	}
 	d.failed(f, f.to, 0, err)
+	tried := f.attempts
 	for range attemptsAtOnce {
 		to := d.ask(f)
 		if to == nil {
@@ -287,13 +288,19 @@ func (d *datagrams) withoutRoute(f *datagramFlow, e sys.Errno) (goesOn, moved bo
 		}
 		own := *to == *f.to
 		err := d.tryRoute(f, to)
+		if !own && scarce(err) {
+			err = d.tryRouteByOwn(f)
+		}
 		switch {
 		case own && (err != nil || !d.away(f, e)):
 			if f.prefaced() && !f.settings.preface.each && f.requests > 0 {
 				f.settings.preface.b = f.settings.preface.b[:0] // it has had it
 			}
+			if f.attempts != tried {
+				f.Changed() // the next process knows of them, too
+			}
 			return true, false
-		case err != nil && !scarce(err):
+		case err != nil:
 			f.countAttempt()
 			d.failed(f, to, 0, err)
 		default:
@@ -325,6 +332,29 @@ func (d *datagrams) tryRoute(f *datagramFlow, to *Addr) error {
 		return e
 	}
 	return nil
+}
+
+// tryRouteByOwn is tryRoute to d.address where there is no descriptor or no port for a new socket: the flow's own is connected there, which it
+// leaves if that succeeds. If not, nothing has changed. A process that dies in between leaves it to nobody. A socket of another family cannot be
+// asked.
+func (d *datagrams) tryRouteByOwn(f *datagramFlow) error {
+	var own sys.Sockaddr
+	if err := sockaddr(&own, *f.to); err != nil || own.Family() != d.address.Family() {
+		return err
+	}
+	var flags uint32
+	if f.kept {
+		flags = d.record(f).Flags()
+		d.record(f).SetFlags(flags | recordStale)
+	}
+	e := d.shared.kernel.Connect(int(f.fd), &d.address)
+	if e == 0 {
+		return nil
+	}
+	if f.kept {
+		d.record(f).SetFlags(flags)
+	}
+	return e
 }
 
 // isUnreachable reports whether e is an ICMP error or the like, as opposed to an error of

@@ -40,6 +40,7 @@ func (s *gramSimulation) lookAtGrams() {
 			}
 		}
 	}
+	s.routes.unasked = nil
 	clear(s.groups.flows)
 	s.groups.at = [256]*Listener{}
 	for _, d := range s.core.datagrams.all {
@@ -48,6 +49,7 @@ func (s *gramSimulation) lookAtGrams() {
 	s.lookAtBegins()
 	s.lookAtLimited()
 	s.lookAtDrops()
+	s.lookAtUnasked()
 	missing, left := int64(0), s.unresolved[:0]
 	for _, x := range s.unresolved {
 		if x.got || x.lost || x.crashed {
@@ -66,6 +68,9 @@ func (s *gramSimulation) lookAtGrams() {
 		s.fail("%d descriptors are taken", taken)
 	}
 	s.lookedAt = s.world.Elapsed()
+	if s.core.state != closed { // flows are not looked at then
+		s.routes.looks++
+	}
 }
 
 // gramClientAt is a client of a listener, at one address of it.
@@ -129,6 +134,7 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 			s.lookAtOwn(f, x)
 			s.lookAtGram(f, x)
 			s.lookAtBuiltin(f, x)
+			s.lookAtRoute(d, f, x)
 		}
 		if !f.kept {
 			return
@@ -225,6 +231,7 @@ func (s *gramSimulation) settleGrams() {
 		s.settled(d)
 	}
 	s.lookAtStrays()
+	s.lookAtTolds()
 }
 
 // settled checks what must be true of a loop when nothing is under way any more.

@@ -251,6 +251,9 @@ func (s *gramSimulation) checkGramCounts() {
 	case all[up].read+all[down].read > sum.BytesRead:
 		s.fail("records say that %d and %d bytes were read, and the loops have counted %d", all[up].read, all[down].read, sum.BytesRead)
 	}
+	if n := sum.Datagrams.ICMPErrors; n > s.routes.count && s.kind.network != 3 && !s.faulted {
+		s.fail("flows were told of %d ICMP messages, and %d are counted", s.routes.count, n)
+	}
 	s.checkDirections()
 	lost := int64(0)
 	for _, n := range sum.Datagrams.Dropped {

@@ -153,7 +153,7 @@ func (s *gramSimulation) removeUpstream(i int) bool {
 				continue
 			}
 			info, ok := e.Flow(id)
-			if !ok && all[id].records > 0 || ok && info.Upstream != s.to[i] && s.refused { // or does now, before the question, or goes on to another upstream
+			if !ok && all[id].records > 0 || ok && info.Upstream != s.to[i] && (s.refused || s.kind.routes > 0) { // or does now, before the question, or goes on to another upstream
 				continue
 			}
 			if !ok || info.ID != id || info.Upstream != s.to[i] {

@@ -22,10 +22,12 @@ func (s *gramSimulation) lookAtDrops() {
 			s.drops.n[why] += n
 		}
 	}
-	if last.process != s.processes { // what it has from the one before is not known
+	if s.onlyUnreachable = false; last.process != s.processes { // what it has from the one before is not known
 		return
 	}
+	s.onlyUnreachable = true
 	for why, n := range s.drops.n {
+		s.onlyUnreachable = s.onlyUnreachable && (n == last.n[why] || stats.Drop(why) == stats.DropUnreachable)
 		if n > last.n[why] && !s.explainsDrop(stats.Drop(why)) {
 			s.fail("%d datagrams were dropped as %v, which nothing explains\n%s", n-last.n[why], stats.Drop(why), s.describeGrams())
 		}
@@ -54,9 +56,12 @@ func (s *gramSimulation) explainsDrop(why stats.Drop) bool {
 	case stats.DropNoBuffers:
 		return sends(sys.ENOBUFS)
 	case stats.DropUnreachable:
+		if !unix {
+			return s.routes.count > 0 || s.routesMiss()
+		}
 		return s.refused || s.clientLeft // of Unix sockets the sender is told
 	case stats.DropRefused:
-		return s.kind.sniff > 0 || s.refused || s.removedEver || fails
+		return s.routesMiss() || s.kind.sniff > 0 || s.refused || s.removedEver || fails
 	case stats.DropLimited:
 		return s.kind.rates > 0 || s.begins.full
 	case stats.DropNoRoom:

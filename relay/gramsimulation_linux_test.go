@@ -61,6 +61,8 @@ type gramSimulation struct {
 	lookedAt         time.Duration // when the last look was
 	drops            gramDrops
 	begins           gramBegins
+	routes           gramRoutes
+	onlyUnreachable  bool // nothing was dropped since the last look but what had no route, or met an ICMP message
 }
 
 // gramWorld is what differs between worlds.
@@ -91,6 +93,7 @@ type gramWorld struct {
 	sniff     int  // clients are sniffed, by a plan that is drawn with this; 0: they are not
 	real      int  // see simSettings
 	dscp      int  // of the sockets of the listener, and 64 times that of those towards upstreams
+	routes    int  // routes go and come, and the hook does what this draws; 0: they do not
 }
 
 const (
@@ -173,6 +176,7 @@ type gramLife struct {
 	ownAt    int64 // since when it has a socket of its own; 0: it has none
 	pace     gramPace
 	told     simTold
+	route    gramRoute
 }
 
 func newGramSimulation(kind gramWorld) *gramSimulation {
@@ -207,6 +211,7 @@ func newGramSimulation(kind gramWorld) *gramSimulation {
 		return Addr{Network: UDP, AddrPort: netip.MustParseAddrPort(text)}
 	}
 	s.listen, s.to = addr(at[0]), [2]Addr{addr(at[1]), addr(at[2])}
+	s.routesStart()
 	for i := range s.upstreams {
 		s.upstreamComes(i)
 	}
@@ -395,7 +400,7 @@ func (s *gramSimulation) listens() (err error) {
 	config := s.kind.config
 	config.Origin = s.kind.origin()
 	s.listener, err = (&Engine{s.core}).Listen(s.listen, ListenConfig{
-		Hooks:    Hooks{Admit: s.admit, Sniff: s.sniffGram, Choose: s.chooser(), Upstream: s.choose, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
+		Hooks:    Hooks{Admit: s.admit, Sniff: s.sniffGram, Choose: s.chooser(), Upstream: s.choose, Connected: s.connected, Done: s.done, Encode: encodeNumber, Decode: decodeNumber},
 		Timeouts: Timeouts{Idle: gramIdle},
 		Datagram: config,
 		Socket:   SocketOptions{DSCP: s.kind.dscpOf(down)},
@@ -534,18 +539,22 @@ func (s *gramSimulation) admit(f *Flow) Cause {
 
 func (s *gramSimulation) choose(f *Flow, attempt int) *Addr {
 	s.lookAtChoice(s.flows[f.Value().(int)])
-	if attempt > 3 {
+	x := s.flows[f.Value().(int)]
+	s.lookAtAsking(f, x)
+	if attempt > 3 && s.kind.routes%gramRouteModes == gramRouteByAttempt {
+		x.route.nobody = s.ticks
 		return nil
 	}
 	s.prefaceGrams(f)
 	if b := s.builtinOf(s.clientIs(s.flows[f.Value().(int)])); b != 0 {
 		return &Addr{Network: b}
 	}
-	i := (f.Value().(int) + attempt) % 2
+	i := s.chooses(f, x, attempt)
 	if s.removed[i] > 0 {
 		i = 1 - i
 	}
 	if s.removed[i] > 0 {
+		x.route.nobody = s.ticks
 		return nil
 	}
 	return &s.to[i]
@@ -591,9 +600,9 @@ func (s *gramSimulation) explainsGram(f *gramLife, c Cause) bool {
 	case CauseAnswered:
 		return s.kind.config.Replies > 0
 	case CauseUpstreamRefused:
-		return s.refused
+		return s.explainsRefusal(f)
 	case CauseNoUpstream:
-		return s.refused || s.removedEver
+		return s.refused || s.removedEver || s.routesMiss()
 	case CauseOverload:
 		return s.shedNow(f.number, quiet+time.Duration(s.deaths+s.upgrades)<<activeBits) // each process knows the time before it as roughly
 	case CauseDrained:

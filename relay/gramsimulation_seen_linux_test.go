@@ -34,11 +34,14 @@ const (
 	markRemoved    = "flows that were ended because their upstream was removed"
 	markFull       = "as many flows as may begin in a tick"
 	markBuiltin    = "flows whose upstream is built in: "
+	markAway       = "flows that have lost something for want of a route"
+	markBack       = "flows whose route is back"
+	markElsewhere  = "flows that went on to another upstream for want of a route"
 	markOther      = "loops that have no socket of the listener"
 )
 
 var gramMarks = []string{markStray, markAstray, markRegrouped, markOwn, markOther, markSniffed, markReleased, markTurned, markPatience, markTaken, markLimited, markPreface, markSeveral, markNamed + "1", markNamed + "2", markNamed + "3",
-	markDrained, markDrainEnded, markSucceeded, markRemoved, markFull, markBuiltin + Echo.String(), markBuiltin + Discard.String()}
+	markAway, markBack, markElsewhere, markDrained, markDrainEnded, markSucceeded, markRemoved, markFull, markBuiltin + Echo.String(), markBuiltin + Discard.String()}
 
 // gramCauses are the causes that schedules must have.
 var gramCauses = []Cause{CauseIdle, CauseRefused, CauseAnswered, CauseUpstreamRefused, CauseNoUpstream, CauseEvicted, CauseCrashed, CauseClosed, CauseOverload, CauseDrained, CauseKilled}

@@ -444,12 +444,18 @@ func (s *simulation) died() {
 	for _, f := range s.left() {
 		f.lost = f.lost || !f.kept
 	}
+	unheld := s.core != nil && s.core.holding != nil && len(s.core.holding.unheld) > 0
 	if s.core != nil {
 		s.begun = s.leaves(false)
 	} else { // what the one before has left is there, but for what this one has given up
 		s.begun.some = s.damaged
 	}
 	s.drop(false)
+	if unheld { // those that wait at a listener's socket end with it
+		for _, f := range s.left() {
+			f.lost = f.lost || !f.kept
+		}
+	}
 }
 
 // left returns the flows that end with their process if they are not kept: those that it has accepted, and that have no record yet.

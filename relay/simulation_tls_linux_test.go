@@ -133,7 +133,7 @@ type simSecure struct {
 	refused bool
 	left    int     // upstreams that have gone during their handshake
 	cut     [2]bool // by side: its connection has ended without an end of TLS, and not within a record
-	hadAll  bool    // a client had got all by then
+	hadAll  int64   // what its upstream had sent when the client left, if it had got all of that; else -1
 	from    int     // the relay's socket towards the upstream that is connected
 }
 
@@ -353,14 +353,16 @@ func (s *simulation) explainsTLS(f *simFlow, c Cause) bool {
 // without TLS, had sent. A process that lingers has noticed that before the other one ends the flow, and what was in flight can have arrived in between.
 func (f *simFlow) leftWell() bool {
 	x, h := &f.secure, &f.half[down]
-	return x.alpn == "h2" && x.cut[sideClient] && !x.at[sideUpstream] && f.fd[sideUpstream] >= 0 && h.got == h.sent && !h.ended && f.builtin == 0 && f.pace.rate == 0 && (f.lingerer == nil || x.hadAll)
+	return x.alpn == "h2" && x.cut[sideClient] && !x.at[sideUpstream] && f.fd[sideUpstream] >= 0 && h.got == h.sent && !h.ended && f.builtin == 0 && f.pace.rate == 0 && (f.lingerer == nil || x.hadAll == h.sent)
 }
 
 // cuts is called when the connection of a side ends without an end of TLS, and not within a record.
 func (f *simFlow) cuts(side int) {
 	f.secure.cut[side] = true
 	if h := &f.half[down]; side == sideClient {
-		f.secure.hadAll = h.got == h.sent
+		if f.secure.hadAll = -1; h.got == h.sent {
+			f.secure.hadAll = h.sent
+		}
 	}
 }
 

@@ -56,10 +56,28 @@ func (s *simulation) trims(call func(func())) {
 		} else if m.Sockets < 0 || m.Pipes < 0 || s.core.flows() == 0 && m != (overload.MemoryUse{}) {
 			s.fail("%d flows are said to use %+v", s.core.flows(), m)
 		}
+		told := !s.pipesHold()
+		for i := 0; i < 64 && !told; i++ { // of a loop with 64 slots, one sample in 16 does not meet a flow
+			told = x.MemoryUse().Pipes > 0
+		}
+		if !told {
+			s.fail("pipes are said to hold nothing, and a flow has something in one")
+		}
 		if n := pipeStats(s.core); n.Open != n.Leased {
 			s.fail("%d pipes rest after a trim", n.Open-n.Leased)
 		}
 	})
+}
+
+// pipesHold reports whether a flow has something in a pipe.
+func (s *simulation) pipesHold() (some bool) {
+	for _, st := range s.core.streams.all {
+		st.slab.Each(func(f *streamFlow) {
+			_, n, _ := st.memory(f)
+			some = some || n > 0
+		})
+	}
+	return some
 }
 
 // memoryUse returns what flows use at least and at most: what is told is what some of them use, extrapolated. In a loop of few slots a sample sees each of them, one

@@ -48,7 +48,7 @@ func (s *gramSimulation) explainsDrop(why stats.Drop) bool {
 	case stats.DropTooBigWithPreface:
 		return (sends(sys.EMSGSIZE) || unix && s.kind.bufferMax > 0) && (s.kind.preface != gramPrefaceNone || s.kind.named == gramNamedReplies)
 	case stats.DropFailed:
-		return sends(sys.EIO, sys.EINVAL)
+		return sends(sys.EIO, sys.EINVAL) || fails && (slices.Contains(s.routes.none[:], sys.EINVAL) || slices.Contains(s.routes.none[:], sys.EACCES)) // and the question for the route failed
 	case stats.DropFiltered:
 		return sends(sys.EPERM) && !unix
 	case stats.DropNotPermitted:

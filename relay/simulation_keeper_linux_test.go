@@ -727,6 +727,7 @@ func (k *simKeeper) rest() (some bool) {
 // leaves is called when the process is about to end for good.
 func (k *simKeeper) leaves() {
 	k.rest()
+	k.runs.process.DieAfter(0) // it may be another one by now
 	k.runs.w.Exiting()
 }
 

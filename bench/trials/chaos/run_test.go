@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(leakyEnv); dir != "" {
 		os.Exit(leaky(dir))
 	}
-	world.Patience = testwait.Patience
+	world.Patience = 2 * testwait.Patience // a worker that is stopped while it starts is killed after startTimeout only, and clients wait for the next one
 	code := m.Run()
 	if built != "" {
 		os.RemoveAll(built)

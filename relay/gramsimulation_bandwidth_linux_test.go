@@ -93,7 +93,7 @@ func (s *gramSimulation) lookAtGramPace(life *gramLife, f *datagramFlow) {
 			s.fail("flow %d: %d bytes have passed in direction %d; that is %.0f above its bandwidth of %d bytes a second, and %.0f are a burst\n%s", life.number, n, dir, p.excess[dir], p.rate, p.burst(), s.describeGrams())
 		}
 		if n > p.passed[dir] {
-			life.activeAt = s.world.Elapsed()
+			life.activeAt = s.lookedAt
 		}
 		p.passed[dir] = n
 	}

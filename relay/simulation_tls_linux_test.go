@@ -339,7 +339,7 @@ func (s *simulation) explainsTLS(f *simFlow, c Cause) bool {
 	case CauseUpstreamTruncated:
 		return x.at[sideUpstream] && f.broke[sideUpstream]
 	case CauseClientClosed:
-		return x.at[sideClient] && f.broke[sideClient] && (f.half[down].sent > 0 || f.builtin != 0 || x.alpn == "h2")
+		return x.at[sideClient] && f.broke[sideClient] && (f.half[down].sent > 0 || f.builtin != 0 || x.alpn == "h2" || x.alpn == "http/1.1" && f.half[up].sent == 0)
 	case CauseEnd: // who was told that nothing more comes may leave
 		told := [2]bool{f.builtin == 0 && (f.half[down].ended || x.cut[sideUpstream]), f.half[up].ended || x.cut[sideClient]}
 		return x.at[sideClient] && f.broke[sideClient] && told[sideClient] || x.at[sideUpstream] && f.broke[sideUpstream] && told[sideUpstream]
@@ -350,10 +350,10 @@ func (s *simulation) explainsTLS(f *simFlow, c Cause) bool {
 }
 
 // leftWell reports whether a client that has agreed on HTTP/2 has closed its connection at the end of a record, when it had got all that its upstream,
-// without TLS, had sent. A process that lingers has noticed that before the other one ends the flow, and what was in flight can have arrived in between.
+// without TLS, had sent, and that this has sent nothing since.
 func (f *simFlow) leftWell() bool {
 	x, h := &f.secure, &f.half[down]
-	return x.alpn == "h2" && x.cut[sideClient] && !x.at[sideUpstream] && f.fd[sideUpstream] >= 0 && h.got == h.sent && !h.ended && f.builtin == 0 && f.pace.rate == 0 && (f.lingerer == nil || x.hadAll == h.sent)
+	return x.alpn == "h2" && x.cut[sideClient] && !x.at[sideUpstream] && f.fd[sideUpstream] >= 0 && h.got == h.sent && !h.ended && f.builtin == 0 && f.pace.rate == 0 && x.hadAll == h.sent
 }
 
 // cuts is called when the connection of a side ends without an end of TLS, and not within a record.

@@ -407,10 +407,13 @@ func (s *simulation) endTLS(p *simPeer) bool {
 func (s *simulation) closesTLS(p *simPeer) {
 	switch {
 	case p.fin && p.f.broke[p.side] && !p.f.secure.cut[p.side]: // it has ended within a record, or with what is no TLS
-	case len(p.out) == 0 && (p.over || p.side == sideUpstream && p.f.secure.version == tls.VersionTLS13): // in TLS 1.3, the handshake is over for the relay when the server waits for its last message
+	case len(p.out) == 0 && p.over:
 		p.f.cuts(p.side)
 	case p.side == sideUpstream && !p.f.secure.up:
 		p.f.secure.left++
+		if len(p.out) == 0 && p.f.secure.version == tls.VersionTLS13 { // it waits for the relay's last message, for which the handshake may be over
+			p.f.cuts(p.side)
+		}
 	}
 	p.stop()
 }

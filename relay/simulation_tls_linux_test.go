@@ -353,15 +353,18 @@ func (s *simulation) explainsTLS(f *simFlow, c Cause) bool {
 // without TLS, had sent, and that this has sent nothing since.
 func (f *simFlow) leftWell() bool {
 	x, h := &f.secure, &f.half[down]
-	return x.alpn == "h2" && x.cut[sideClient] && !x.at[sideUpstream] && f.fd[sideUpstream] >= 0 && h.got == h.sent && !h.ended && f.builtin == 0 && f.pace.rate == 0 && x.hadAll == h.sent
+	return x.alpn == "h2" && x.cut[sideClient] && !x.at[sideUpstream] && f.fd[sideUpstream] >= 0 && h.got == h.sent && !h.ended && f.builtin == 0 && f.pace.rate == 0 && x.hadAll == h.ever()
 }
+
+// ever is how much a side has sent, with what is urgent, which is no part of the stream.
+func (h *simHalf) ever() int64 { return h.sent + int64(len(h.urgent)) }
 
 // cuts is called when the connection of a side ends without an end of TLS, and not within a record.
 func (f *simFlow) cuts(side int) {
 	f.secure.cut[side] = true
 	if h := &f.half[down]; side == sideClient {
 		if f.secure.hadAll = -1; h.got == h.sent {
-			f.secure.hadAll = h.sent
+			f.secure.hadAll = h.ever()
 		}
 	}
 }

@@ -334,9 +334,9 @@ func (d *datagrams) tryRoute(f *datagramFlow, to *Addr) error {
 	return nil
 }
 
-// tryRouteByOwn is tryRoute to d.address where there is no descriptor or no port for a new socket: the flow's own is connected there, which it
-// leaves if that succeeds. If not, nothing has changed. A process that dies in between leaves it to nobody. A socket of another family cannot be
-// asked.
+// tryRouteByOwn asks for a route to d.address where there is no descriptor or no port for a new socket: it connects the flow's own socket there.
+// If that fails, the socket is connected to where it was. If it succeeds, the flow must leave the socket; a process that dies in between leaves the
+// flow to nobody. A socket of another family cannot be asked, and the flow leaves it.
 func (d *datagrams) tryRouteByOwn(f *datagramFlow) error {
 	var own sys.Sockaddr
 	if err := sockaddr(&own, *f.to); err != nil || own.Family() != d.address.Family() {

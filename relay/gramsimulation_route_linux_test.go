@@ -133,6 +133,13 @@ func (s *gramSimulation) filters(a, b int) bool {
 	return s.world.Unreachable(x.route.from, x.route.to.AddrPort, gramUnreachables[b%len(gramUnreachables)])
 }
 
+// begins forgets what an earlier process did.
+func (r *gramRoute) begins(process int) {
+	if r.process != process {
+		r.process, r.asked, r.times, r.heard, r.hearings = process, 0, 0, 0, 0
+	}
+}
+
 // lookAtAsking checks that a flow that has a socket asks for another upstream only for want of a route, and how often.
 func (s *gramSimulation) lookAtAsking(f *Flow, x *gramLife) {
 	r, d := &x.route, f.owner.(*datagrams)
@@ -146,9 +153,7 @@ func (s *gramSimulation) lookAtAsking(f *Flow, x *gramLife) {
 	if s.kind.config.OnUnreachable != UnreachableNext {
 		s.fail("flow %d asks for another upstream, and its policy is %d", x.number, s.kind.config.OnUnreachable)
 	}
-	if r.process != s.processes {
-		r.process, r.asked, r.times, r.heard, r.hearings = s.processes, 0, 0, 0, 0
-	}
+	r.begins(s.processes)
 	now := d.loop.Now
 	if now != r.asked || r.times == 0 {
 		if r.times > 0 && now-r.asked < time.Second {
@@ -189,9 +194,7 @@ func (s *gramSimulation) connected(f *Flow, _ *Addr, _ time.Duration, err error)
 		return
 	}
 	r, now := &x.route, f.owner.(*datagrams).loop.Now
-	if r.process != s.processes {
-		r.process, r.asked, r.times, r.heard, r.hearings = s.processes, 0, 0, 0, 0
-	}
+	r.begins(s.processes)
 	if r.hearings > 0 && now-r.heard < time.Second {
 		s.fail("the hook hears of the missing route of flow %d %v after it has", x.number, now-r.heard)
 	}

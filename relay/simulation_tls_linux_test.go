@@ -356,7 +356,7 @@ func (f *simFlow) leftWell() bool {
 	return x.alpn == "h2" && x.cut[sideClient] && !x.at[sideUpstream] && f.fd[sideUpstream] >= 0 && h.got == h.sent && !h.ended && f.builtin == 0 && f.pace.rate == 0 && x.hadAll == h.ever()
 }
 
-// ever is how much a side has sent, with what is urgent, which is no part of the stream.
+// ever is how many bytes a side has sent, urgent ones included.
 func (h *simHalf) ever() int64 { return h.sent + int64(len(h.urgent)) }
 
 // cuts is called when the connection of a side ends without an end of TLS, and not within a record.

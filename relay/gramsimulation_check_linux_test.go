@@ -370,15 +370,22 @@ func (s *gramSimulation) describeGrams() (text string) {
 		return ""
 	}
 	text = fmt.Sprintf("%+v, %d deaths, %d upgrades, time %v, the loop waits until %v\n", s.kind, s.deaths, s.upgrades, s.world.Elapsed(), s.process.WaitsUntil())
-	for _, d := range s.core.datagrams.all {
-		text += s.describeGramLoop(d)
-	}
+	text += s.describeGramLoops()
 	s.lookForGrams()
 	for _, x := range s.unresolved {
 		if !x.got && !x.lost && !x.crashed {
 			if text += fmt.Sprintf("unresolved: %v, %d bytes, in a queue %v\n", x.gramID, x.size, s.present(x)); len(text) > 4000 {
 				return text + "and others\n"
 			}
+		}
+	}
+	return text
+}
+
+func (s *gramSimulation) describeGramLoops() (text string) {
+	if s.core != nil {
+		for _, d := range s.core.datagrams.all {
+			text += s.describeGramLoop(d)
 		}
 	}
 	return text

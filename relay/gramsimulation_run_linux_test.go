@@ -342,6 +342,7 @@ func (x *gramSchedule) run() (at int, s *gramSimulation) {
 	s = newGramSimulation(x.kind)
 	defer s.finish()
 	for i, step := range x.steps {
+		s.traceStep(i, step, s.describeGramLoops)
 		s.do(step)
 		if s.keeper.real != nil {
 			s.keeper.real.idle()

@@ -409,6 +409,7 @@ func (x *simSchedule) run() (at int, s *simulation) {
 	s = newSimulation(x.simSettings)
 	defer s.finish()
 	for i, step := range x.steps {
+		s.traceStep(i, step, s.describe)
 		s.do(step)
 		if s.keeper.real != nil {
 			s.keeper.real.idle()

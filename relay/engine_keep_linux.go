@@ -144,6 +144,9 @@ func (e *core) goneListener(cfg *RestoreConfig, addr string) *Listener {
 func (e *core) openLedgers() error {
 	base := sys.MonotonicAt(e.start)
 	e.ledgers = make(map[int]earlierLedger)
+	for _, f := range e.earlier.flows { // whose ledger may not be readable: this process may die before its holder has heard that they are dropped
+		e.newest = max(e.newest, uint32(f.Key[1]))
+	}
 	for _, x := range e.earlier.ledgers {
 		i := loopOf(x.Key)
 		l, err := ledger.Open(e.kernel, x.FDs[0])

@@ -66,7 +66,7 @@ type core struct {
 	earlier       earlierHeld           // flows and ledgers that Restore has not handled yet
 	surplus       []earlierLedger       // of loops that this process does not have
 	needed        int                   // loops that are needed for the flows of an earlier process; 0: there was none
-	newest        uint32                // the highest generation of all flows of earlier processes, those too of loops that this one does not have
+	newest        uint32                // the highest generation of all flows of earlier processes, those too of loops that this one does not have, and those without a ledger
 	done          chan struct{}         // closed when every loop has ended
 	quiet         chan struct{}         // closed, and made anew, when a loop that drains has nothing left
 }

@@ -358,6 +358,7 @@ func (s *gramSimulation) start() {
 		return
 	}
 	s.core, s.listener = c, nil
+	s.lookAtGenerations(keep.Held)
 	s.takeBack()
 	for _, d := range c.datagrams.all {
 		s.lend(d)

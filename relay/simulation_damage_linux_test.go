@@ -86,3 +86,13 @@ func (s *simulation) onLedger(key holdKey, do func(mem []byte)) {
 	do(mem)
 	p.Unmap(mem)
 }
+
+// lookAtGenerations checks that new flows have other keys than those that are held, whose ledgers may not be readable: a process may die before the keeper has
+// heard that they are dropped, and the sockets of one flow must not be taken for those of another.
+func (s *simulation) lookAtGenerations(held []hold.Held) {
+	for _, x := range held {
+		if i := loopOf(x.Key); kindOf(x.Key) == holdFlow && i < len(s.core.loops) && uint64(s.core.streams.all[i].keep.newest) < x.Key[1] {
+			s.fail("a flow of loop %d with generation %d is held, and the next one has %d", i, x.Key[1], s.core.streams.all[i].keep.newest+1)
+		}
+	}
+}

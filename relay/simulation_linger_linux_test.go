@@ -38,6 +38,9 @@ func (s *simulation) exits(handedOver bool) {
 		}
 		if handedOver {
 			l.process.DieAfter(0)
+			for _, st := range l.core.streams.all { // it has taken its connections
+				l.lookAt(st)
+			}
 			return
 		}
 		s.lingerers = s.lingerers[:n-1]

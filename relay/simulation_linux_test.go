@@ -323,6 +323,7 @@ func (s *simulation) start() {
 		return
 	}
 	s.core, c.step = c, s.lingers
+	s.lookAtGenerations(keep.Held)
 	if s.process.Fault = nil; !s.early {
 		s.process.DieAfter(s.diesNext)
 	}

@@ -166,7 +166,7 @@ func (s *streams) restoreHalves(f *streamFlow, r ledger.Record, t *restorer) hol
 		in, out := rec.In(), rec.Out()
 		if half.Sink {
 			in = max(in, out) // the next store would have made them equal
-			half.Restore(&s.env, in, in, 0, pump.Held{})
+			half.Restore(&s.env, in, in, 0, pump.Held{Err: sys.Errno(rec.Errno())})
 			continue
 		}
 		if r.Flags()&(recordFailed<<h) != 0 || h == down && f.fd[sideUpstream] < 0 {

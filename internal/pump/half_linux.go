@@ -550,7 +550,11 @@ func (h *Half) stopSplicing(env *Env, src int, why datapath.Why) {
 func (h *Half) drop(env *Env, src, left int) (int, State) {
 	n, e := env.Kernel.Discard(src, env.Scratch[:env.readLimit(len(env.Scratch), left)], h.TCP && !env.Hard)
 	switch {
-	case e == sys.EINTR, e == sys.EAGAIN && h.disturbed(env, src):
+	case e == sys.EINTR:
+		return 0, Again
+	case n == 0 && h.Err != 0:
+		return 0, h.fail(h.Err, true)
+	case e == sys.EAGAIN && h.disturbed(env, src):
 		return 0, Again
 	case e == sys.EAGAIN:
 		return 0, WantRead

@@ -335,8 +335,8 @@ func (d *datagrams) tryRoute(f *datagramFlow, to *Addr) error {
 }
 
 // tryRouteByOwn asks for a route to d.address where there is no descriptor or no port for a new socket: it connects the flow's own socket there.
-// If that fails, the socket is connected to where it was. If it succeeds, the flow must leave the socket; a process that dies in between leaves the
-// flow to nobody. A socket of another family cannot be asked, and the flow leaves it.
+// If that fails, the socket is connected to where it was. If it succeeds, the flow must leave the socket; if a process dies in between, the flow ends as
+// crashed. A socket of another family cannot be asked, and the flow leaves it.
 func (d *datagrams) tryRouteByOwn(f *datagramFlow) error {
 	var own sys.Sockaddr
 	if err := sockaddr(&own, *f.to); err != nil || own.Family() != d.address.Family() {
@@ -345,7 +345,7 @@ func (d *datagrams) tryRouteByOwn(f *datagramFlow) error {
 	var flags uint32
 	if f.kept {
 		flags = d.record(f).Flags()
-		d.record(f).SetFlags(flags | recordStale)
+		d.record(f).SetFlags(flags &^ recordHeld)
 	}
 	e := d.shared.kernel.Connect(int(f.fd), &d.address)
 	if e == 0 {

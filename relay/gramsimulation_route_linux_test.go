@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -274,7 +275,8 @@ func (s *gramSimulation) explainsRefusal(x *gramLife) bool {
 		return true
 	}
 	scarce := s.process.Fault != nil || s.kind.limit > 0 // it has gone on to another one, and there was no descriptor
-	return s.routesMiss() && (policy == UnreachableEnd || r.nobody == s.ticks || scarce && s.mayMove(r))
+	removed := slices.Contains(s.to[:], r.to) && s.removed[slices.Index(s.to[:], r.to)] > 0 // the hook has only the other one
+	return s.routesMiss() && (policy == UnreachableEnd || r.nobody == s.ticks || removed || scarce && s.mayMove(r))
 }
 
 // lookAtTolds checks, when nothing is under way any more, that a flow which was told of an ICMP message has done what its policy says. One that has

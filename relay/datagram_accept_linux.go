@@ -175,10 +175,7 @@ func (d *datagrams) meet(p *datagramPort, in *sys.Vector, its []byte) {
 		}
 		proxy := d.fromProxy(name)
 		f := d.findFor(p, name, c.Local, d.batch[i].b, proxy) // it may have begun with another message of the batch
-		if f == nil && p.mayStray() && d.askOtherLoops(p, name, &c, int(i)) {
-			continue
-		}
-		d.meetClient(p, f, name, &c, int(i), proxy)
+		d.meetClient(p, f, name, &c, int(i), proxy, false)
 	}
 	d.strangers = d.strangers[:0]
 	d.forwardTouched()

@@ -166,6 +166,10 @@ func (d *datagrams) restoreFields(f *datagramFlow, r ledger.Record, m *remembere
 		d.settingsOf(f).name = m.flowName
 	}
 	f.setDivided(flags&recordDivided != 0)
+	if f.divided() {
+		p = d.besideOthers(f)
+		f.port = p
+	}
 	if p.get(f) == nil {
 		p.put(f)
 	}
@@ -174,6 +178,17 @@ func (d *datagrams) restoreFields(f *datagramFlow, r ledger.Record, m *remembere
 		d.knows(f)
 	}
 	return true
+}
+
+// besideOthers returns the port of f's listener that has flows of the same address: Hooks.Choose tells apart what comes from it at one socket. It is
+// f's own port if there is none.
+func (d *datagrams) besideOthers(f *datagramFlow) *datagramPort {
+	for _, p := range d.ports {
+		if p.listener == f.port.listener && d.find(p, f.name[:f.nameLen], f.localAddr) != nil {
+			return p
+		}
+	}
+	return f.port
 }
 
 // goOn has a restored flow carry datagrams again.

@@ -91,11 +91,13 @@ func (d *datagrams) assignOrMeet(f *datagramFlow, i int) {
 	d.assign(f, i)
 }
 
-// meetClient assigns message i of the batch, which is of a stranger, to the flow that findFor has found meanwhile, or begins one.
-func (d *datagrams) meetClient(p *datagramPort, f *datagramFlow, name []byte, c *sys.Control, i int, proxy bool) {
+// meetClient assigns message i of the batch, which is of a stranger, to the flow that findFor has found meanwhile, or begins one. Other loops
+// may have been asked about it.
+func (d *datagrams) meetClient(p *datagramPort, f *datagramFlow, name []byte, c *sys.Control, i int, proxy, asked bool) {
 	switch {
 	case !proxy && p.divides() && (f == nil || f.divided()):
-		d.meetConnections(p, name, c, i)
+		d.meetConnections(p, name, c, i, asked)
+	case f == nil && !asked && p.mayStray() && d.askOtherLoops(p, name, c, i):
 	case f == nil:
 		d.begin(p, name, c, i, proxy)
 	default:
@@ -105,18 +107,19 @@ func (d *datagrams) meetClient(p *datagramPort, f *datagramFlow, name []byte, c 
 
 // meetConnections is meetClient for a client whose address may have several flows. What is left of a message is met before the next one,
 // so that the datagrams of a connection keep their order.
-func (d *datagrams) meetConnections(p *datagramPort, name []byte, c *sys.Control, i int) {
+func (d *datagrams) meetConnections(p *datagramPort, name []byte, c *sys.Control, i int, asked bool) {
 	mark := len(d.strangers)
-	d.meetConnection(p, name, c, i)
+	d.meetConnection(p, name, c, i, asked)
 	for next := mark; next < len(d.strangers); next++ {
-		d.meetConnections(p, name, c, int(d.strangers[next]))
+		d.meetConnections(p, name, c, int(d.strangers[next]), asked)
 	}
 	d.strangers = d.strangers[:mark]
 }
 
 // meetConnection assigns the first datagram of message i of the batch to its flow, or begins one with it, and assigns the others to the flows
-// to which they belong; those that belong to none are put among those of strangers.
-func (d *datagrams) meetConnection(p *datagramPort, name []byte, c *sys.Control, i int) {
+// to which they belong; those that belong to none are put among those of strangers. Other loops may have flows of the same address, and this one
+// none or others.
+func (d *datagrams) meetConnection(p *datagramPort, name []byte, c *sys.Control, i int, asked bool) {
 	m := d.batch[i]
 	one, rest := segment.Cut(m.b, m.seg)
 	d.batch[i] = m.cut(len(one))
@@ -125,9 +128,11 @@ func (d *datagrams) meetConnection(p *datagramPort, name []byte, c *sys.Control,
 		f = d.choose(f, one)
 	}
 	begun := true
-	if f != nil {
+	switch {
+	case f != nil:
 		d.assign(f, i)
-	} else {
+	case !asked && p.mayStray() && d.askOtherLoops(p, name, c, i):
+	default:
 		begun = d.begin(p, name, c, i, false)
 	}
 	d.forwardTouched() // so that the hooks know whose the next datagrams are
@@ -141,7 +146,7 @@ func (d *datagrams) meetConnection(p *datagramPort, name []byte, c *sys.Control,
 	case f != nil:
 		d.divide(f, i)
 		d.forwardTouched()
-	case begun: // and ended
+	case begun: // and ended, or another loop may know the connection
 		d.strangers = append(d.strangers, int16(i))
 	default:
 		d.drop(nil, up, stats.DropRefused, len(rest), segment.Count(len(rest), m.seg))

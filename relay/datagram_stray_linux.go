@@ -17,13 +17,15 @@ const strayMost = 1024
 // stray is a datagram whose client one loop does not know, while its listener closes, or its address has flows whose sockets
 // are gone, or have others beside them than when they began: the kernel may have given it another loop's, because the sockets of the address have changed. It goes from
 // loop to loop until one knows the client, or all have been asked: then the client is new, and its flow begins where
-// the datagram arrived.
+// the datagram arrived. Where an address may have several flows, a connection is looked for, and a new one begins where its address has others.
 type stray struct {
 	home    *datagramPort // where it arrived
 	b       []byte
 	seg     int
 	name    []byte
 	control sys.Control
+	others  *datagramPort // that has flows of its address, of other connections; nil: none was seen
+	begins  bool          // there
 }
 
 // mayStray reports whether the clients of other loops may write to this port.
@@ -119,7 +121,7 @@ func (d *datagrams) askOtherLoops(p *datagramPort, name []byte, c *sys.Control, 
 		return false
 	}
 	m := &d.batch[i]
-	s := &stray{p, bytes.Clone(m.b), m.seg, bytes.Clone(name), *c}
+	s := &stray{home: p, b: bytes.Clone(m.b), seg: m.seg, name: bytes.Clone(name), control: *c}
 	d.stats.Received -= int64(segment.Count(len(m.b), m.seg)) // whoever takes it has received it
 	d.loopStats.BytesRead -= int64(len(m.b))
 	p.strays++
@@ -141,7 +143,14 @@ func (s *stray) post(to *datagramPort) {
 
 // takeStray looks for the client of s here.
 func (d *datagrams) takeStray(p *datagramPort, s *stray) {
+	d.origin = p.listener.cfg.Load().Datagram.Origin
+	f := d.findFor(p, s.name, s.control.Local, s.b, d.fromProxy(s.name))
 	if p == s.home {
+		if s.b != nil && f == nil && s.others != nil {
+			s.begins = true
+			s.post(s.others)
+			return
+		}
 		p.strays--
 		d.share.strays.Add(-1)
 		if s.b != nil {
@@ -150,8 +159,19 @@ func (d *datagrams) takeStray(p *datagramPort, s *stray) {
 		d.checkEmpty(p)
 		return
 	}
-	d.origin = p.listener.cfg.Load().Datagram.Origin
-	if d.findFor(p, s.name, s.control.Local, s.b, d.fromProxy(s.name)) == nil {
+	if f != nil && f.divided() && !s.begins { // and then it is one datagram
+		if s.others == nil {
+			s.others = p
+		}
+		f = d.choose(f, s.b)
+	}
+	switch {
+	case f != nil:
+	case s.begins: // those that were here have ended
+		s.others = nil
+		s.post(s.home)
+		return
+	default:
 		s.next(p)
 		return
 	}
@@ -186,7 +206,7 @@ func (d *datagrams) deliver(p *datagramPort, s *stray) {
 	d.origin = p.listener.cfg.Load().Datagram.Origin
 	proxy := d.fromProxy(s.name)
 	f := d.findFor(p, s.name, s.control.Local, s.b, proxy)
-	d.meetClient(p, f, s.name, &s.control, 0, proxy)
+	d.meetClient(p, f, s.name, &s.control, 0, proxy, true)
 	d.forwardTouched()
 	d.batch = d.batch[:dgramBatch]
 	d.echoes.flush()

@@ -388,6 +388,7 @@ func (s *gramSimulation) start() {
 	if err != nil {
 		s.fail("restore: %v", err)
 	}
+	s.lookAtTogether()
 	s.lookAtTotals()
 	s.keeper.begun()
 }

@@ -274,7 +274,7 @@ func (s *gramSimulation) explainsRefusal(x *gramLife) bool {
 	if _, told := s.routes.told[r.from]; told {
 		return true
 	}
-	scarce := s.process.Fault != nil || s.kind.limit > 0 // it has gone on to another one, and there was no descriptor
+	scarce := s.process.Fault != nil || s.kind.limit > 0                                    // it has gone on to another one, and there was no descriptor
 	removed := slices.Contains(s.to[:], r.to) && s.removed[slices.Index(s.to[:], r.to)] > 0 // the hook has only the other one
 	return s.routesMiss() && (policy == UnreachableEnd || r.nobody == s.ticks || removed || scarce && s.mayMove(r))
 }

@@ -78,6 +78,28 @@ func (s *gramSimulation) lookAtListeners(f *datagramFlow) {
 	}
 }
 
+// lookAtTogether checks that the flows of an address that a loop has restored are at one of its sockets, which can tell apart what comes from there.
+func (s *gramSimulation) lookAtTogether() {
+	type at struct {
+		name     string
+		local    netip.Addr
+		listener *Listener
+	}
+	for _, d := range s.core.datagrams.all {
+		ports := make(map[at]*datagramPort)
+		d.slab.Each(func(f *datagramFlow) {
+			if !f.divided() {
+				return
+			}
+			k := at{string(f.clientName()), f.localAddr, f.port.listener}
+			if p := ports[k]; p != nil && p != f.port {
+				s.fail("two flows of one address are restored at two sockets of loop %d", d.loop.Index)
+			}
+			ports[k] = f.port
+		})
+	}
+}
+
 // lookAtSeveral notes by which address an upstream knows a flow.
 func (s *gramSimulation) lookAtSeveral(f *datagramFlow) {
 	life := s.lifeOf(f.Value())

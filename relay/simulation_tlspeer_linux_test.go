@@ -283,7 +283,7 @@ func (s *simulation) handshakeOver(p *simPeer) {
 	if p.errno == 0 {
 		p.flush(1 << 20) // an alert
 	}
-	if p.side == sideUpstream && f.half[up].got == 0 && (f.secure.refused || f.secure.rudes > 0 || f.mayReset() || s.limits && f.words.answer > 0) { // its answer may have come too late
+	if p.side == sideUpstream && f.half[up].got == 0 && (f.secure.refused || f.secure.rudes > 0 || f.mayReset() || (s.limits || s.scarce) && f.words.answer > 0) { // its answer may have come too late, or there was no memory for it
 		s.leaveTLS(f)
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -117,6 +118,58 @@ func TestQUICSeveralConnections(t *testing.T) {
 				all("one has moved")
 				two.move()
 				all("both have moved")
+			}
+		})
+	}
+}
+
+// Workers with other numbers of loops follow each other, so that the kernel gives what comes from a client's socket to other loops than those of its
+// flows. All connections of the socket go on, those too that began meanwhile, each at the server of its name, and none is a flow of its own twice.
+func TestQUICSeveralOtherLoops(t *testing.T) {
+	t.Parallel()
+	for kind, ids := range map[string]string{"learned": "", "routable": routableIDs} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			addresses, dial := severalServers(t, ctx, kind == "routable")
+			k := runKept(t, "engine: {loops: 3}\n"+severalConfig(ids), addresses...)
+			sockets := []*quicgo.Transport{movingTransport(t), movingTransport(t), movingTransport(t)}
+			var clients []*movingClient
+			begin := func() {
+				for i, tr := range sockets {
+					clients = append(clients, dial(tr, k.at("quic"), []string{"one", "two"}[(i+len(clients)/len(sockets))%2]))
+				}
+			}
+			begin()
+			begin()
+			for step, loops := range []int{1, 4, 2, 3} {
+				text, err := os.ReadFile(k.file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, rest, _ := strings.Cut(string(text), "\n")
+				if err := os.WriteFile(k.file, []byte(fmt.Sprintf("engine: {loops: %d}\n%s", loops, rest)), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				k.allKept()
+				if k.upgrade(); step%2 == 1 {
+					k.allKept()
+					k.crash()
+				}
+				begin()
+				for i, c := range clients {
+					if err := c.exchange(60); err != nil {
+						t.Fatalf("%d loops: connection %d: %v", loops, i, err)
+					}
+				}
+				flows, err := k.admin.Flows(k.ctx(), api.Filter{Listener: "quic"}, api.Page{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(flows.Flows) != len(clients) {
+					t.Errorf("%d loops: %d connections are %d flows", loops, len(clients), len(flows.Flows))
+				}
 			}
 		})
 	}

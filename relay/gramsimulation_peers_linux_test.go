@@ -156,11 +156,11 @@ func (s *gramSimulation) readGram(p *gramEnd, i int, dir byte) bool {
 }
 
 // mayOvertake reports whether a datagram may arrive after a later one of its client: what goes from loop to loop; an echo, which comes from the listener,
-// be it by one flow or another; what a port has received while the flow got a socket of its own, which may be read first; and what was in the queue of one
+// be it by one flow or another; what a port has received while the flow got a socket of its own, or before if it could not be read, as the own one may be read first; and what was in the queue of one
 // loop when the sockets changed, so that the next one came to another.
 func (s *gramSimulation) mayOvertake(x *gramSent, dir byte) bool {
 	closing := s.relistens > 0 || s.drain.ever || s.drain.begun || s.successor.ever
-	return x.dir == up && (s.strayed || s.groups.exempt[x.client] && s.kind.loops > 1 || closing && (dir != x.dir || s.kind.busy > 0))
+	return x.dir == up && (s.strayed || s.groups.exempt[x.client] && s.kind.loops > 1 || closing && (dir != x.dir || s.kind.busy > 0 || s.faulted))
 }
 
 // arrived checks a datagram that a peer has got.

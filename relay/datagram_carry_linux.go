@@ -3,7 +3,6 @@ package relay
 import (
 	"net/netip"
 
-	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/flood"
 	"github.com/penstock/penstock/internal/segment"
 	"github.com/penstock/penstock/internal/sys"
@@ -55,7 +54,6 @@ func (d *datagrams) carryBuiltin(f *datagramFlow, b []byte, seg int, tos uint8) 
 	m.written += int64(len(b))
 	m.datagrams += int64(count)
 	f.requests += int64(count)
-	f.why[up] = datapath.WhyBuiltin
 	d.loopStats.BytesWritten += int64(len(b))
 	d.stats.Sent += int64(count)
 	if !f.echo {

@@ -51,7 +51,10 @@ func (d *datagrams) transfer(f *Flow, direction int) Transfer {
 		t.Path = datapath.GSO
 	case m.datagrams > 0:
 		t.Path, t.Why = datapath.Copy, df.why[direction]
-		if t.Why == datapath.WhyNone {
+		switch {
+		case direction == up && df.to != nil && df.to.Network.BuiltIn():
+			t.Why = datapath.WhyBuiltin
+		case t.Why == datapath.WhyNone:
 			t.Why = datapath.WhySingle
 		}
 	}

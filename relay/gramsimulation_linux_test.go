@@ -584,6 +584,7 @@ func (s *gramSimulation) done(r *Record) {
 	if r.Cause == CauseEvicted {
 		s.lookAtEviction(f, r)
 	}
+	s.checkPath(f, r)
 	s.seen.causes[r.Cause]++
 	s.offer(f, s.world.Elapsed()-f.pace.at, [2]int64{r.Up.Read, r.Down.Read})
 	if !s.explainsGram(f, r.Cause) {

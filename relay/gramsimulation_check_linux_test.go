@@ -40,7 +40,7 @@ func (s *gramSimulation) lookAtGrams() {
 			}
 		}
 	}
-	s.routes.unasked = nil
+	s.routes.unasked, s.routes.unheard = nil, nil
 	clear(s.groups.flows)
 	s.groups.at = [256]*Listener{}
 	for _, d := range s.core.datagrams.all {

@@ -41,6 +41,7 @@ func (k *gramKernel) SendBatch(fd int, v *sys.Vector, from, n int) (int, sys.Err
 	k.s.calls.writes++
 	k.lookAtNote(fd)
 	k.lookAtRuns(v, from, n)
+	k.lookAtLone(fd, v, from, n)
 	m, e := k.Process.SendBatch(fd, v, from, n)
 	for i := from; i < from+m; i++ {
 		if _, run := v.Segmented(i); run {

@@ -336,6 +336,7 @@ func (s *gramSimulation) start() {
 	if s.kind.after > 0 {
 		keep.After = simAfter
 	}
+	s.otherVersion(keep.Held)
 	s.process.Limit = s.kind.limit
 	s.processes++
 	loops := max(1, s.kind.loops)
@@ -585,6 +586,7 @@ func (s *gramSimulation) done(r *Record) {
 		s.lookAtEviction(f, r)
 	}
 	s.checkPath(f, r)
+	s.checkHeard(f, r)
 	s.seen.causes[r.Cause]++
 	s.offer(f, s.world.Elapsed()-f.pace.at, [2]int64{r.Up.Read, r.Down.Read})
 	if !s.explainsGram(f, r.Cause) {

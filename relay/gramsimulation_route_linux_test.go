@@ -20,6 +20,7 @@ type gramRoutes struct {
 	told    map[netip.AddrPort]gramTold // flows' sockets that were told of an ICMP message
 	looks   int64                       // between turns
 	unasked *gramLife                   // has not asked for another upstream lately, and has lost something since the last look
+	unheard *gramLife                   // so of the hook, which has not heard of that
 	count   int64                       // of messages
 }
 
@@ -44,6 +45,7 @@ type gramRoute struct {
 	nobody   int64         // when the hook had none for it, by gramSimulation.ticks
 	heard    time.Duration // when the hook has heard of its missing route
 	hearings int
+	failed   int64 // when the hook has heard last that an upstream cannot be reached, by gramSimulation.ticks
 }
 
 // What Hooks.Upstream returns to a flow that has an upstream, in a schedule with routes that go.
@@ -191,6 +193,9 @@ func (s *gramSimulation) chooses(f *Flow, x *gramLife, attempt int) int {
 func (s *gramSimulation) connected(f *Flow, _ *Addr, _ time.Duration, err error) {
 	var call *os.SyscallError
 	x := s.lifeOf(f.Value())
+	if x != nil && err != nil {
+		x.route.failed = s.ticks
+	}
 	if x == nil || !errors.As(err, &call) {
 		return
 	}
@@ -235,13 +240,26 @@ func (s *gramSimulation) lookAtRoute(d *datagrams, f *datagramFlow, x *gramLife)
 	if away && from == r.from && dropped > 0 && s.kind.config.OnUnreachable == UnreachableNext && (r.process != s.processes || r.times == 0 || d.loop.Now-r.asked >= time.Second) {
 		s.routes.unasked = x
 	}
+	if away && from == r.from && dropped > 0 && s.kind.config.OnUnreachable != UnreachableEnd && (r.process != s.processes || r.hearings == 0 || d.loop.Now-r.heard >= time.Second) {
+		s.routes.unheard = x
+	}
 	r.from, r.to, r.dropped, r.away = from, to, f.moved[up].dropped, away
 }
 
-// lookAtUnasked checks that no flow has lost something for want of a route, and has not asked for another upstream within a second.
+// lookAtUnasked checks that no flow has lost something for want of a route, and has not asked for another upstream within a second, or told its hook.
 func (s *gramSimulation) lookAtUnasked() {
 	if x := s.routes.unasked; x != nil && s.onlyUnreachable {
 		s.fail("flow %d has no route to %v, has lost something, and has not asked for another upstream: %+v", x.number, x.route.to, x.route)
+	}
+	if x := s.routes.unheard; x != nil && s.onlyUnreachable {
+		s.fail("flow %d has no route to %v, has lost something, and its hook has not heard of that: %+v", x.number, x.route.to, x.route)
+	}
+}
+
+// checkHeard checks that the hook of a flow that ends because its upstream cannot be reached has just heard so.
+func (s *gramSimulation) checkHeard(x *gramLife, r *Record) {
+	if r.Cause == CauseUpstreamRefused && !s.restoring && x.route.failed != s.ticks {
+		s.fail("flow %d ends, since its upstream cannot be reached, and its hook has not heard so", x.number)
 	}
 }
 

@@ -50,6 +50,7 @@ func (s *simulation) look() {
 		f.unexplained = ""
 	}
 	s.lookAtGauges()
+	s.lookAtPauses()
 	s.lookAtOptions()
 	s.lookAtDrain()
 }

@@ -24,6 +24,8 @@ type costKernel struct {
 	watched map[costWatch]uint32
 	epolls  map[int]int          // who has begun to watch a descriptor first: that which wakes a loop is watched by the loop alone
 	asked   map[costQuestion]int // in this turn
+	opened  map[int]bool         // sockets that it has made
+	silent  map[uint64]int       // those of them that no event has told to have something to read, by what their events say
 	refused int64                // how often a pipe was
 	refuses bool                 // a socket was not spliced to, from a pipe that the process before had filled from one of its sources
 }
@@ -65,7 +67,7 @@ const (
 
 func newCostKernel(s *simulation, p *simkernel.Process, held []hold.Held) *costKernel {
 	k := &costKernel{Process: p, s: s, sources: make(map[int]*costSource), pipes: make(map[int]*costSource), ends: make(map[int]int), lowat: make(map[int]int), watched: make(map[costWatch]uint32), epolls: make(map[int]int),
-		asked: make(map[costQuestion]int)}
+		asked: make(map[costQuestion]int), opened: make(map[int]bool), silent: make(map[uint64]int)}
 	for _, x := range held {
 		if kindOf(x.Key) == holdPipe {
 			k.ends[x.FDs[1]] = x.FDs[0]
@@ -107,6 +109,7 @@ func (k *costKernel) unsure(x *costSource) bool {
 // copied looks at a read that copies.
 func (k *costKernel) copied(fd, n int, e sys.Errno) {
 	k.answered(fd, false, e)
+	k.readsEarly(fd, e)
 	if k.past() {
 		return
 	}
@@ -145,6 +148,7 @@ func (k *costKernel) Accept(fd int, sa *sys.Sockaddr) (int, sys.Errno) {
 func (k *costKernel) Socket(family sys.Family, mptcp bool) (int, sys.Errno) {
 	n, e := k.Process.Socket(family, mptcp)
 	if e == 0 {
+		k.opened[n] = true
 		k.source(n).known = true
 	}
 	return n, e
@@ -275,6 +279,9 @@ func (k *costKernel) EpollAdd(ep, fd int, events uint32, data uint64) sys.Errno 
 	e := k.Process.EpollAdd(ep, fd, events, data)
 	if e == 0 {
 		k.watched[costWatch{ep, fd}] = events
+		if k.opened[fd] {
+			k.silent[data] = fd
+		}
 		if _, ok := k.epolls[fd]; !ok {
 			k.epolls[fd] = ep
 		}
@@ -351,6 +358,8 @@ func (k *costKernel) Close(fd int) sys.Errno {
 	delete(k.ends, fd)
 	delete(k.lowat, fd)
 	delete(k.epolls, fd)
+	delete(k.opened, fd)
+	maps.DeleteFunc(k.silent, func(_ uint64, x int) bool { return x == fd })
 	maps.DeleteFunc(k.watched, func(x costWatch, _ uint32) bool { return x.fd == fd })
 	return k.Process.Close(fd)
 }
@@ -358,13 +367,17 @@ func (k *costKernel) Close(fd int) sys.Errno {
 // EpollWait implements [sys.Kernel].
 func (k *costKernel) EpollWait(ep int, evs []sys.Event, timeout time.Duration) (int, sys.Errno) {
 	clear(k.asked)
-	return k.Process.EpollWait(ep, evs, timeout)
+	n, e := k.Process.EpollWait(ep, evs, timeout)
+	k.tells(evs[:max(n, 0)])
+	return n, e
 }
 
 // EpollWaitRaw implements [sys.Kernel].
 func (k *costKernel) EpollWaitRaw(ep int, evs []sys.Event, timeout time.Duration) (int, sys.Errno) {
 	clear(k.asked)
-	return k.Process.EpollWaitRaw(ep, evs, timeout)
+	n, e := k.Process.EpollWaitRaw(ep, evs, timeout)
+	k.tells(evs[:max(n, 0)])
+	return n, e
 }
 
 // lookAtReads checks that each read of a side is not noted on its own where the next process could ask the kernel for its count: where the flow has neither

@@ -105,11 +105,15 @@ func (s *simulation) checkPipes() {
 		}
 		return
 	}
+	if s.files > 0 { // they are not scarce any more
+		s.process.Limit = 0
+		s.core.descriptors.measure(s.world.Elapsed()+time.Hour, 0)
+	}
 	var all []*pump.Pipe
 	for p := pipes.Get(); p != nil; p = pipes.Get() {
 		all = append(all, p)
 	}
-	if n := int64(len(all)); n != pipes.Stats().Max && s.files == 0 && !s.keeper.full() {
+	if n := int64(len(all)); n != pipes.Stats().Max && !s.keeper.full() {
 		s.fail("%d pipes can be leased, of %d", n, pipes.Stats().Max)
 	}
 	for _, p := range all {

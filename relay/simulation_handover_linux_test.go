@@ -24,6 +24,7 @@ func (s *simulation) handOver(said func(err error)) bool {
 			return false // the holder has failed
 		}
 		s.upgrades++
+		s.lookAtHandedPorts()
 		s.begun = s.leaves(true)
 		for _, f := range s.left() {
 			f.kept = true

@@ -294,7 +294,7 @@ func (s *simulation) begin() {
 
 func (s *simulation) start() {
 	keep := &hold.Keep{Holder: s.keeper, Held: s.keeper.give(), After: -1, Linger: s.linger}
-	s.countUnread(keep.Held)
+	s.finds(keep.Held)
 	if s.after > 0 {
 		keep.After = simAfter
 	}

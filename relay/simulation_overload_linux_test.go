@@ -47,6 +47,7 @@ func (s *simulation) trims(call func(func())) {
 	call(func() {
 		x := overloadControl{&Engine{s.core}}
 		x.Trim()
+		s.lookAtSpare()
 		p := s.process
 		defer func(do func()) { p.Before = do }(p.Before)
 		p.Before = nil // or there is more, or less, before it is told
@@ -67,6 +68,15 @@ func (s *simulation) trims(call func(func())) {
 			s.fail("%d pipes rest after a trim", n.Open-n.Leased)
 		}
 	})
+}
+
+// lookAtSpare checks that memory for replies which no outbox has is kept for one kind of addresses only.
+func (s *simulation) lookAtSpare() {
+	for _, d := range s.core.datagrams.all {
+		if a, b := d.spareMemory[0], d.spareMemory[1]; cap(a) > 0 && cap(b) > 0 && &a[:1][0] == &b[:1][0] {
+			s.fail("loop %d keeps the same memory for IP addresses and for paths", d.loop.Index)
+		}
+	}
 }
 
 // pipesHold reports whether a flow has something in a pipe.

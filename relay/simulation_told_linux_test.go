@@ -31,6 +31,7 @@ func infoOf(f *Flow, i *FlowInfo) {
 func (s *simulation) lookAtTold(told *simTold, name int, f *Flow, carries bool) {
 	now, before := &s.looked.info, &told.info
 	infoOf(f, now)
+	s.lookAtID(f)
 	at := s.world.Elapsed()
 	active := s.sinceBegin(now.Start.Add(now.Duration - now.Idle))
 	timeouts, rate := f.Timeouts(), f.owner.rate(f)
@@ -69,6 +70,17 @@ func (s *simulation) lookAtTold(told *simTold, name int, f *Flow, carries bool) 
 		}
 	}
 	*told = simTold{info: *now, timeouts: timeouts, rate: rate, process: s.processes, active: active, before: earlier, at: at}
+}
+
+// lookAtID checks that an ID says which flow it is, and is no longer than that takes.
+func (s *simulation) lookAtID(f *Flow) {
+	loop, r, ok := splitFlowID(f.ID())
+	if !ok || loop != f.owner.base().loop.Index || r != f.ref() {
+		s.fail("the flow in slot %d of loop %d has the ID %d", f.ref().Slot, f.owner.base().loop.Index, f.ID())
+	}
+	if least := &idSizes[0]; loop>>least.loopBits == 0 && r.Slot>>least.slotBits == 0 && f.ID()>>(least.sizeBits+least.loopBits+least.slotBits) > uint64(r.Gen>>1) {
+		s.fail("the flow in slot %d of loop %d has the ID %d, which is longer than it need be", r.Slot, loop, f.ID())
+	}
 }
 
 // sinceBegin is a time by the world's clock.

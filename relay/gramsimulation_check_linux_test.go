@@ -148,6 +148,9 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 		if x := s.keeper.held[d.keep.flowKey(f.ref())]; len(x.FDs) != f.upstreamSockets() && !s.keeper.refused(d.keep.flowKey(f.ref())) {
 			s.fail("the flow in slot %d is kept, and %d of its sockets are held", f.slot, len(x.FDs))
 		}
+		if r.Flags()&recordHeld == 0 {
+			s.fail("the flow in slot %d is kept, and its record says that it is not held", f.slot)
+		}
 		if f.noting { // it has carried something outside of a turn
 			return
 		}

@@ -220,6 +220,10 @@ func (s *gramSimulation) lookAtRoute(d *datagrams, f *datagramFlow, x *gramLife)
 		return
 	}
 	from, to := s.process.Name(int(f.fd)), *f.to
+	var peer sys.Sockaddr
+	if e := s.process.PeerAddr(int(f.fd), &peer); e != 0 || peer.AddrPort() != to.AddrPort {
+		s.fail("the socket of flow %d is connected to %v, %v, and its upstream is %v", x.number, peer.AddrPort(), e, to)
+	}
 	if from != r.from && r.from.IsValid() && !s.mayMove(r) {
 		s.fail("flow %d has the socket %v to %v, and had %v to %v, which nothing explains\n%s", x.number, from, to, r.from, r.to, s.describeGrams())
 	}

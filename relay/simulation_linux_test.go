@@ -300,7 +300,7 @@ func (s *simulation) start() {
 	}
 	s.processes++
 	if s.updates > 0 {
-		s.socket = (s.updates + s.processes) % len(simSockets)
+		s.socket = (s.updates + s.processes) % simSocketsDrawn
 	}
 	s.process.Limit, s.scarce = s.files, s.scarce || s.files > 0
 	loops := max(1, s.loops)

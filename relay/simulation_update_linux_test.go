@@ -3,6 +3,7 @@ package relay
 import (
 	"maps"
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -16,7 +17,10 @@ var simSockets = [...]SocketOptions{
 	{DSCP: 10, KeepAlive: 30 * time.Second},
 	{DSCP: 46, Nagle: true, UserTimeout: 5 * time.Second},
 	{KeepAlive: 90 * time.Second, KeepAliveInterval: 7 * time.Second, KeepAliveCount: 3, Mark: 5},
+	{Transparent: true}, // is not drawn
 }
+
+const simSocketsDrawn, simSocketTransparent = 4, 4
 
 // listenConfig returns what listeners are made with.
 func (s *simulation) listenConfig() ListenConfig {
@@ -38,7 +42,7 @@ func (s *simulation) update(n int) bool {
 		return false
 	}
 	before := s.socket
-	s.socket = n % len(simSockets)
+	s.socket = n % simSocketsDrawn
 	refused := simSockets[before].KeepAliveCount > 0 && simSockets[s.socket].KeepAliveCount == 0
 	s.call(func() {
 		for _, l := range s.listeners() {
@@ -88,6 +92,36 @@ func (s *simulation) lookAtOptions() {
 			if got != full {
 				s.fail("a socket of %v has the options %+v, and its listener %+v", l.addr, got, full)
 			}
+		}
+	}
+}
+
+// TestSimulateUnfitSockets has a process find sockets of listeners that lack an option which only a new socket can have: it listens with new ones.
+func TestSimulateUnfitSockets(t *testing.T) {
+	for _, loops := range []int{1, 2} {
+		s := newSimulation(simSettings{loops: loops})
+		s.connect(0, 0)
+		s.settle(false)
+		s.socket = simSocketTransparent
+		s.kill()
+		s.settle(false) // the holder lets go of the others
+		for _, l := range s.listeners() {
+			for _, p := range l.sockets() {
+				if n, e := sys.Transparent.Get(s.process, p.socket().fd); l.addr.Network == TCP && (n != 1 || e != 0) {
+					t.Errorf("%d loops: a socket of %v has %d, %v as IP_TRANSPARENT", loops, l.addr, n, e)
+				}
+			}
+			if l.degraded != nil {
+				t.Errorf("%d loops: %v lacks something: %v", loops, l.addr, l.degraded)
+			}
+		}
+		s.connect(0, 0)
+		s.settle(false)
+		s.quiet()
+		s.settle(true)
+		s.check()
+		if s.finish(); s.wrong != nil {
+			t.Fatal(s.wrong)
 		}
 	}
 }

@@ -46,6 +46,7 @@ func (s *gramSimulation) lookAtGrams() {
 	for _, d := range s.core.datagrams.all {
 		s.lookAtLoop(d, s.groups.flows)
 	}
+	s.lookAtSplit()
 	s.lookAtBegins()
 	s.lookAtLimited()
 	s.lookAtDrops()

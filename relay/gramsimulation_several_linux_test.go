@@ -100,6 +100,36 @@ func (s *gramSimulation) lookAtTogether() {
 	}
 }
 
+// lookAtSplit checks that all flows of an address that has several are at one socket, unless what its clients have sent was in queues when the sockets changed.
+func (s *gramSimulation) lookAtSplit() {
+	type at struct {
+		name     string
+		local    netip.Addr
+		listener *Listener
+	}
+	if !s.kind.several || s.core.state == closed {
+		return
+	}
+	ports := make(map[at]*datagramPort)
+	exempt := make(map[at]bool)
+	for pass := range 2 {
+		for _, d := range s.core.datagrams.all {
+			d.slab.Each(func(f *datagramFlow) {
+				k := at{string(f.clientName()), f.localAddr, f.port.listener}
+				if pass == 0 {
+					c := s.clientOf(f)
+					exempt[k] = exempt[k] || c == gramNobody || s.groups.exempt[c]
+					return
+				}
+				if p := ports[k]; p != nil && p != f.port && !exempt[k] {
+					s.fail("the flows of one address are at two sockets\n%s", s.describeGrams())
+				}
+				ports[k] = f.port
+			})
+		}
+	}
+}
+
 // lookAtSeveral notes by which address an upstream knows a flow.
 func (s *gramSimulation) lookAtSeveral(f *datagramFlow) {
 	life := s.lifeOf(f.Value())

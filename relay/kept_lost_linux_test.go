@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/internal/ledger"
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/hold"
@@ -235,5 +236,42 @@ func TestResetThatWasTaken(t *testing.T) {
 				t.Errorf("%+v", rec)
 			}
 		})
+	}
+}
+
+// The same of a Unix upstream that has left something unread, and has sent an urgent byte before.
+func TestResetThatWasTakenBehindUrgent(t *testing.T) {
+	s := newServer(t, "unix")
+	j, _ := newJourney(t, "tcp4", "unix", testnet.Script{}, keptOrder{Upstream: s.addr.String()})
+	a := j.dial(t)
+	b := s.accept(t)
+	say(t, a, b, "up")
+	say(t, b, a, "down")
+	if err := testkernel.Urgent(b, '!'); errors.Is(err, sys.EOPNOTSUPP) {
+		t.Skip("the kernel has no CONFIG_AF_UNIX_OOB")
+	}
+	say(t, b, a, "more")
+	io.WriteString(a, "unread")
+	j.k.settled(1)
+	side := j.k.heldOf(holdFlow)[0].FDs[sideUpstream]
+	testwait.Until(t, "it is in the socket", func() bool { n, _ := sys.Linux{}.WriteQueued(side); return n > 0 })
+	j.proc.ask("turn")
+	j.proc.kill()
+	j.k.edit(func(l *ledger.Ledger) {
+		for slot, r := range l.All() {
+			n := l.Turn()
+			n.Begin(slot, r.Generation())
+			n.SetCounts(r.Half(down).In(), r.Half(down).Out())
+			n.Set(down, ledger.PhaseReading, 0)
+		}
+	})
+	b.Close()
+	testwait.Until(t, "the reset has come", func() bool { return sys.HasError(sys.Linux{}, side) })
+	sys.SockError(sys.Linux{}, side)
+	j.proc = j.k.start(j.o)
+	wantReset(t, a)
+	j.k.settled(0)
+	if rec := <-j.proc.records; rec.Cause != CauseUpstreamReset {
+		t.Errorf("%+v", rec)
 	}
 }

@@ -646,6 +646,15 @@ func (p *Process) ReadQueued(fd int) (int, sys.Errno) {
 	return 0, sys.EINVAL
 }
 
+// HasUnread implements [sys.Kernel].
+func (p *Process) HasUnread(fd int) (bool, sys.Errno) {
+	s, e := p.socket(fd)
+	if e != 0 {
+		return false, e
+	}
+	return s.hasUnread()
+}
+
 // WriteQueued implements [sys.Kernel].
 func (p *Process) WriteQueued(fd int) (int, sys.Errno) {
 	if g := p.gram(fd); g != nil {

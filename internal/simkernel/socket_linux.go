@@ -17,6 +17,8 @@ type socket interface {
 	remote(sa *sys.Sockaddr) sys.Errno
 	// readQueued and writeQueued are what SIOCINQ and SIOCOUTQ say.
 	readQueued() (int, sys.Errno)
+	// hasUnread is what recv(2) with MSG_PEEK says.
+	hasUnread() (bool, sys.Errno)
 	writeQueued() int
 	// close is called when nobody has the socket any more.
 	close()

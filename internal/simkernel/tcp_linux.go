@@ -525,6 +525,8 @@ func (s *tcpSocket) remote(sa *sys.Sockaddr) sys.Errno {
 
 func (s *tcpSocket) readQueued() (int, sys.Errno) { return s.unread(), 0 }
 
+func (s *tcpSocket) hasUnread() (bool, sys.Errno) { return s.unread() > 0, 0 }
+
 func (s *tcpSocket) writeQueued() int {
 	n := s.out.len()
 	if s.outEnd && !s.endGiven {

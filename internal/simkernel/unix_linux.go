@@ -326,4 +326,14 @@ func (s *unixSocket) readQueued() (int, sys.Errno) {
 	return s.unread, 0
 }
 
+func (s *unixSocket) hasUnread() (bool, sys.Errno) {
+	if s.state != unixEstablished {
+		return false, sys.EINVAL
+	}
+	if slices.ContainsFunc(s.in, func(p unixPiece) bool { return !p.oob }) {
+		return true, 0
+	}
+	return false, s.takeError()
+}
+
 func (s *unixSocket) writeQueued() int { return min(s.charged, math.MaxInt32) }

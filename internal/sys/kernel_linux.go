@@ -117,6 +117,9 @@ type Sockets interface {
 	// ReadQueued returns how many bytes of a pipe or a stream socket can be read now. Of a Unix datagram or
 	// UDP socket it is the length of the next datagram. ioctl_tty(2), pipe(7), tcp(7), FIONREAD.
 	ReadQueued(fd int) (int, Errno)
+	// HasUnread reports whether a receive from a stream socket would return bytes. Of a Unix socket, ReadQueued goes on to count an urgent byte
+	// that a receive has skipped. An error that it finds is told to nobody else. recv(2), MSG_PEEK.
+	HasUnread(fd int) (bool, Errno)
 	// WriteQueued returns how many bytes a socket has accepted that its peer has not: of TCP, those not
 	// acknowledged yet. tcp(7), unix(7), SIOCOUTQ.
 	WriteQueued(fd int) (int, Errno)

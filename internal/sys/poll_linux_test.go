@@ -57,3 +57,34 @@ func TestPollFails(t *testing.T) {
 		t.Errorf("after a failed poll: readable %v, hung up %v, an error %v", Readable(k, r), HungUp(k, r), HasError(k, r))
 	}
 }
+
+// An urgent byte that a receive has skipped is nothing to read, though the kernel goes on to count it.
+func TestHungUpBehindUrgent(t *testing.T) {
+	a, b, e := StreamPair()
+	if e != 0 {
+		t.Fatal(e)
+	}
+	defer Linux{}.Close(b)
+	p := make([]byte, 100)
+	Linux{}.Send(a, []byte("text"))
+	if e := SendUrgent(a, '!'); e == EOPNOTSUPP {
+		t.Skip("the kernel has no CONFIG_AF_UNIX_OOB")
+	}
+	if n, e := (Linux{}).Recv(b, p); n != 4 || e != 0 {
+		t.Fatal(n, e)
+	}
+	if n, e := (Linux{}).Recv(b, p); e != EAGAIN {
+		t.Fatal(n, e)
+	}
+	Linux{}.Send(a, []byte("more"))
+	Linux{}.Close(a)
+	if HungUp(Linux{}, b) {
+		t.Error("hung up with something to read")
+	}
+	if n, e := (Linux{}).Recv(b, p); n != 4 || e != 0 {
+		t.Fatal(n, e)
+	}
+	if n, e := (Linux{}).ReadQueued(b); !HungUp(Linux{}, b) {
+		t.Errorf("not hung up, with %d bytes to read: %v", n, e)
+	}
+}

@@ -24,6 +24,23 @@ func (Linux) Recv(fd int, p []byte) (int, Errno) {
 	return int(n), 0
 }
 
+// HasUnread implements [Kernel].
+func (Linux) HasUnread(fd int) (bool, Errno) {
+	var b [1]byte
+	for {
+		n, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), 1, unix.MSG_DONTWAIT|unix.MSG_PEEK, 0, 0)
+		switch e {
+		case 0:
+			return n > 0, 0
+		case EAGAIN:
+			return false, 0
+		case EINTR:
+		default:
+			return false, e
+		}
+	}
+}
+
 func (k Linux) Discard(fd int, p []byte, tcp bool) (int, Errno) {
 	if !tcp {
 		return k.Recv(fd, p)

@@ -116,7 +116,8 @@ const (
 	// what the client sends from then on. If there is none, the flow ends with
 	// [CauseUpstreamRefused]. Where this host has no route to the upstream, Upstream may
 	// return its address again: the flow keeps its socket, and goes on when the route is
-	// back; what the client sends until then is dropped.
+	// back; what the client sends until then is dropped. So it does if Upstream returns
+	// eight others that cannot be reached, either; it is asked for more a second later.
 	UnreachableNext UnreachableAction = iota
 	// UnreachableEnd ends the flow with [CauseUpstreamRefused]. The client's next
 	// datagram begins another one.

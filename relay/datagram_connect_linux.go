@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -280,25 +281,23 @@ func (d *datagrams) withoutRoute(f *datagramFlow, e sys.Errno) (goesOn, moved bo
 		return false, false
 	}
 	d.failed(f, f.to, 0, err)
-	tried := f.attempts
+	tried, before := f.attempts, f.prefaceNow()
 	for range attemptsAtOnce {
 		to := d.ask(f)
 		if to == nil {
-			break
+			return false, false
 		}
 		own := *to == *f.to
 		err := d.tryRoute(f, to)
-		if !own && scarce(err) {
-			err = d.tryRouteByOwn(f)
+		if !own && scarce(err) && d.tryRouteByOwn(f, to) {
+			err = nil
 		}
 		switch {
 		case own && (err != nil || !d.away(f, e)):
 			if f.prefaced() && !f.settings.preface.each && f.requests > 0 {
 				f.settings.preface.b = f.settings.preface.b[:0] // it has had it
 			}
-			if f.attempts != tried {
-				f.Changed() // the next process knows of them, too
-			}
+			d.stays(f, tried)
 			return true, false
 		case err != nil:
 			f.countAttempt()
@@ -308,12 +307,28 @@ func (d *datagrams) withoutRoute(f *datagramFlow, e sys.Errno) (goesOn, moved bo
 			return d.use(f, to) || d.connect(f) == CauseNone, true
 		}
 	}
-	return false, false
+	f.settings.preface = before // the hook has not come back to the flow's own upstream yet
+	d.stays(f, tried)
+	return true, false
 }
 
-// tryRoute returns why a new socket of this host has no route to an upstream.
+// stays is called when a flow has asked for another upstream in vain, and had made that many attempts before.
+func (d *datagrams) stays(f *datagramFlow, tried uint16) {
+	if f.attempts != tried {
+		f.Changed() // the next process knows of them, too
+	}
+}
+
+// prefaceNow returns a copy of what is in front of a flow's datagrams.
+func (f *datagramFlow) prefaceNow() preface {
+	p := f.settings.preface
+	p.b = slices.Clone(p.b)
+	return p
+}
+
+// tryRoute returns why a new socket of this host has no route to an upstream, or cannot be connected to that of a Unix upstream.
 func (d *datagrams) tryRoute(f *datagramFlow, to *Addr) error {
-	if to.Network != UDP {
+	if !to.Network.Datagrams() {
 		return nil
 	}
 	if err := sockaddr(&d.address, *to); err != nil {
@@ -321,12 +336,17 @@ func (d *datagrams) tryRoute(f *datagramFlow, to *Addr) error {
 	}
 	kernel, family := d.shared.kernel, d.address.Family()
 	fd, e := kernel.Datagram(family)
+	if (e == sys.EMFILE || e == sys.ENFILE) && d.spareRest() {
+		fd, e = kernel.Datagram(family)
+	}
 	if e != 0 {
 		return e
 	}
 	defer kernel.Close(fd)
-	if err := d.prepareSocket(fd, socketKind{UDP, family, true}, f.dialConfig(), &f.Flow); err != nil {
-		return err
+	if family != sys.Unix {
+		if err := d.prepareSocket(fd, socketKind{UDP, family, true}, f.dialConfig(), &f.Flow); err != nil {
+			return err
+		}
 	}
 	if e := kernel.Connect(fd, &d.address); e != 0 {
 		return e
@@ -334,27 +354,30 @@ func (d *datagrams) tryRoute(f *datagramFlow, to *Addr) error {
 	return nil
 }
 
-// tryRouteByOwn asks for a route to d.address where there is no descriptor or no port for a new socket: it connects the flow's own socket there.
-// If that fails, the socket is connected to where it was. If it succeeds, the flow must leave the socket; if a process dies in between, the flow ends as
-// crashed. A socket of another family cannot be asked, and the flow leaves it.
-func (d *datagrams) tryRouteByOwn(f *datagramFlow) error {
+// tryRouteByOwn reports whether this host has a route to an upstream, which is d.address, where there is no descriptor or no port for a new
+// socket: it connects the flow's own socket there. If that fails, the socket is connected to where it was. If it succeeds, the flow must leave the
+// socket; if a process dies in between, the flow ends as crashed. A socket of another family cannot be asked, nor one of another interface: even
+// an attempt to connect to a link-local address binds it to that one for good (__ip6_datagram_connect). Then the flow stays.
+func (d *datagrams) tryRouteByOwn(f *datagramFlow, to *Addr) bool {
 	var own sys.Sockaddr
-	if err := sockaddr(&own, *f.to); err != nil || own.Family() != d.address.Family() {
-		return err
+	if sockaddr(&own, *f.to) != nil || f.to.Network != UDP || own.Family() != d.address.Family() {
+		return false
+	}
+	if zone := to.AddrPort.Addr().Zone(); zone != "" && zone != f.to.AddrPort.Addr().Zone() {
+		return false
 	}
 	var flags uint32
 	if f.kept {
 		flags = d.record(f).Flags()
 		d.record(f).SetFlags(flags &^ recordHeld)
 	}
-	e := d.shared.kernel.Connect(int(f.fd), &d.address)
-	if e == 0 {
-		return nil
+	if d.shared.kernel.Connect(int(f.fd), &d.address) == 0 {
+		return true
 	}
 	if f.kept {
 		d.record(f).SetFlags(flags)
 	}
-	return e
+	return false
 }
 
 // isUnreachable reports whether e is an ICMP error or the like, as opposed to an error of

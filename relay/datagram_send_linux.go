@@ -283,8 +283,8 @@ func (o *outbox) full() bool {
 func (o *outbox) sendSingly(why sys.Errno) {
 	it := &o.items[o.at]
 	dir := o.dir()
-	o.d.stats.Fallbacks++
-	proven := false // one went through alone: it was the run that was refused
+	proven := false  // one went through alone: it was the run that was refused
+	noRoute := false // to the client: it was not the run
 	kernel := o.d.shared.kernel
 	fd := 0
 	one := o.d.single
@@ -304,6 +304,10 @@ func (o *outbox) sendSingly(why sys.Errno) {
 			continue
 		}
 		for b := range segment.All(p.b, it.segment) {
+			if noRoute {
+				o.d.drop(it.f, dir, stats.DropUnreachable, len(b), 1)
+				continue
+			}
 			one.Replace(b)
 			if front != nil {
 				one.Replace(front)
@@ -325,9 +329,13 @@ func (o *outbox) sendSingly(why sys.Errno) {
 			case sys.EAGAIN:
 				o.d.drop(it.f, dir, stats.DropFull, len(b), 1)
 			default:
+				noRoute = !proven && o.noRoute(e)
 				o.d.drop(it.f, dir, o.dropOf(e), len(b), 1)
 			}
 		}
+	}
+	if !noRoute {
+		o.d.stats.Fallbacks++
 	}
 	if o.port != nil {
 		it.f.pending--
@@ -419,10 +427,19 @@ func (o *outbox) unblock() {
 
 // dropOf returns the reason why the item at is dropped, after sending it has failed with e.
 func (o *outbox) dropOf(e sys.Errno) stats.Drop {
-	if it := &o.items[o.at]; e == sys.EMSGSIZE && o.pieces[it.first].front {
+	switch it := &o.items[o.at]; {
+	case e == sys.EMSGSIZE && o.pieces[it.first].front:
 		return stats.DropTooBigWithPreface
+	case o.noRoute(e):
+		return stats.DropUnreachable
 	}
 	return dropOf(e, o.family())
+}
+
+// noRoute reports whether e, the error of a datagram to a client, says that this host has no route to it, or does not have the address or the device
+// any more that the client has written to. A datagram that is no run gets these errors for nothing else (udp_sendmsg and udpv6_sendmsg, Linux 6.18).
+func (o *outbox) noRoute(e sys.Errno) bool {
+	return o.port != nil && o.port.family != sys.Unix && saysNoRoute(e)
 }
 
 // dropOf returns the reason of a drop, after a send to an address of that family has failed with e.

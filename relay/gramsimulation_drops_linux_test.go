@@ -57,7 +57,7 @@ func (s *gramSimulation) explainsDrop(why stats.Drop) bool {
 		return sends(sys.ENOBUFS)
 	case stats.DropUnreachable:
 		if !unix {
-			return s.routes.count > 0 || s.routesMiss()
+			return s.routes.count > 0 || s.routesMiss() || sends(sys.EINVAL) // to a client, as by a route of type blackhole
 		}
 		return s.refused || s.clientLeft // of Unix sockets the sender is told
 	case stats.DropRefused:

@@ -46,6 +46,9 @@ func (s *gramSimulation) lend(d *datagrams) {
 func (s *gramSimulation) takeBack() {
 	for _, m := range s.lent {
 		clear(m.batch)
+		for _, v := range [...]*sys.Vector{m.single, m.toUpstream.v, m.echoes.v, m.replies.v} {
+			v.Reset() // it may have died when something was in it
+		}
 		gramLentsOf(m.unix).Put(m)
 	}
 	s.lent = nil

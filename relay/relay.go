@@ -306,7 +306,7 @@ type Hooks struct {
 	// stream there is a pause of 64 ms to a second, in which the flow ends with
 	// [CauseClientGone] if its client ends its side. After 32 attempts the flow ends
 	// with [CauseNoUpstream]; a datagram flow does so after eight attempts that failed
-	// at once. Of a datagram flow, Upstream may call [Flow.Preface], and return the address that
+	// at once, but not for want of a route. Of a datagram flow, Upstream may call [Flow.Preface], and return the address that
 	// the flow has: see [UnreachableNext]. While it has no route, it is asked at most once a second.
 	Upstream func(f *Flow, attempt int) *Addr
 

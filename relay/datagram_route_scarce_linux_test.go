@@ -1,0 +1,151 @@
+package relay
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
+	"github.com/penstock/penstock/relay/stats"
+)
+
+// A flow without a route, and whose other upstream cannot be reached or asked about, has the same socket when the route is back: there is no
+// descriptor to ask with, or there is one.
+func TestRouteGoneWithoutDescriptors(t *testing.T) {
+	if !testnet.Netns(t, "rule add pref 9 table local", "rule del pref 0", "-6 rule add pref 9 table local", "-6 rule del pref 0",
+		"link add v0 type veth peer name v1", "link set v0 up", "link set v1 up", "addr add fe80::1/64 dev v0 nodad") {
+		return
+	}
+	for _, c := range []struct{ first, second string }{
+		{"udp4", "127.0.0.2"},
+		{"udp4", "192.0.2.1"},
+		{"udp4", "::1"},
+		{"udp4", "unixgram"},
+		{"udp6", "127.0.0.2"},
+		{"udp6", "2001:db8::1"},
+		{"udp6", "fe80::2%v0"},
+		{"udp6", "unixgram"},
+	} {
+		for _, scarce := range []bool{true, false} {
+			s := packetSocket(t, c.first)
+			first := gramAddr(s.LocalAddr())
+			second := Addr{Network: Unixgram, Path: unixPlace(t)}
+			if ip, err := netip.ParseAddr(c.second); err == nil {
+				second = Addr{Network: UDP, AddrPort: netip.AddrPortFrom(ip, first.AddrPort.Port())}
+			}
+			r, l, failed := awayRig(t, ListenConfig{}, &first, &second, &first, &second, &first)
+			client := packetSocket(t, "udp4")
+			tellGram(t, client, l.Addr(), "before")
+			from := hearGram(t, s, "from before").(*net.UDPAddr)
+			rule := fmt.Sprintf("rule add pref 1 ipproto udp dport %d unreachable", first.AddrPort.Port())
+			testnet.IP(t, rule, "-6 "+rule)
+			if scarce {
+				r.k.Fail(testkernel.Datagram, sys.EMFILE, -1)
+			}
+			for i := range 2 {
+				tellGram(t, client, l.Addr(), "lost")
+				testwait.Until(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Total() == int64(i+1) })
+				r.pass(askAgain)
+			}
+			rule = fmt.Sprintf("rule del pref 1 ipproto udp dport %d unreachable", first.AddrPort.Port())
+			testnet.IP(t, rule, "-6 "+rule)
+			if st := r.dgramStats(); st.Flows != 1 {
+				t.Errorf("%v, scarce %v: the flow has ended: %q", c, scarce, *failed)
+				continue
+			}
+			tellGram(t, client, l.Addr(), "after")
+			s.SetReadDeadline(time.Now().Add(3 * time.Second))
+			b := make([]byte, 100)
+			n, again, err := s.ReadFrom(b)
+			if err != nil || string(b[:n]) != "after" || again.(*net.UDPAddr).Port != from.Port {
+				t.Errorf("%v, scarce %v: heard %q from %v, %v; want it from port %d; %q", c, scarce, b[:n], again, err, from.Port, *failed)
+			}
+			r.k.Heal()
+			if st := r.dgramStats(); st.ICMPErrors != 0 || st.Dropped.Get(stats.DropUnreachable) != 2 || st.Resting != 0 {
+				t.Errorf("%v, scarce %v: %+v", c, scarce, st)
+			}
+		}
+	}
+}
+
+// A flow asks the hook for eight upstreams at once, and goes on where it was if it was returned neither its own nor nil.
+func TestRouteGoneAskedInVain(t *testing.T) {
+	s := packetSocket(t, "udp4")
+	first := gramAddr(s.LocalAddr())
+	var others []*Addr
+	for i := range 20 {
+		others = append(others, &Addr{Network: UDP, AddrPort: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), uint16(1000+i))})
+	}
+	r, l, failed := awayRig(t, ListenConfig{}, &first, others...)
+	c := packetSocket(t, "udp4")
+	tellGram(t, c, l.Addr(), "before")
+	from := hearGram(t, s, "from before").(*net.UDPAddr)
+	r.k.Fail(testkernel.Send, sys.ENETUNREACH, 1)
+	r.k.Fail(testkernel.Connect, sys.ENETUNREACH, 1+8)
+	tellGram(t, c, l.Addr(), "lost")
+	testwait.Until(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Get(stats.DropUnreachable) == 1 })
+	tellGram(t, c, l.Addr(), "after")
+	if again := hearGram(t, s, "after").(*net.UDPAddr); again.Port != from.Port {
+		t.Errorf("it comes from port %d, and came from %d", again.Port, from.Port)
+	}
+	if len(*failed) != 9 {
+		t.Errorf("the hook learnt %q", *failed)
+	}
+}
+
+// Replies that this host has no route for are dropped as such, whatever the kernel calls it, and cost one system call for each run.
+func TestRouteToClientGone(t *testing.T) {
+	if !testnet.Netns(t, "rule add pref 9 table local", "rule del pref 0", "-6 rule add pref 9 table local", "-6 rule del pref 0",
+		"addr add 10.9.0.1/32 dev lo", "addr add fd00:9::1/128 dev lo nodad") {
+		return
+	}
+	for _, network := range []string{"udp4", "udp6"} {
+		for _, kind := range []string{"unreachable", "prohibit", "blackhole", "address"} {
+			r := newDatagramRig(t, Config{Loops: 1})
+			s := packetSocket(t, "udp4")
+			up := gramAddr(s.LocalAddr())
+			at, own, v := "[::]:0", "fd00:9::1", "-6 "
+			if network == "udp4" {
+				at, own, v = "0.0.0.0:0", "10.9.0.1", ""
+			}
+			l := r.listenAt(Addr{Network: UDP, AddrPort: netip.MustParseAddrPort(at)}, ListenConfig{}, &up)
+			to := Addr{Network: UDP, AddrPort: netip.AddrPortFrom(netip.MustParseAddr(own), l.Addr().AddrPort.Port())}
+			c := packetSocket(t, network)
+			tellGram(t, c, to, "before")
+			back := gramAddr(hearGram(t, s, "before"))
+			rule := fmt.Sprintf("pref 1 ipproto udp dport %d %s", gramAddr(c.LocalAddr()).AddrPort.Port(), kind)
+			gone, comes := v+"rule add "+rule, v+"rule del "+rule
+			if kind == "address" {
+				gone = v + "addr del " + own + "/" + map[string]string{"": "32", "-6 ": "128"}[v] + " dev lo"
+				comes = v + "addr add " + own + "/" + map[string]string{"": "32", "-6 ": "128 nodad"}[v] + " dev lo"
+				comes = map[string]string{"": "addr add 10.9.0.1/32 dev lo", "-6 ": "addr add fd00:9::1/128 dev lo nodad"}[v]
+			}
+			testnet.IP(t, gone)
+			tellGram(t, s, back, "lost")
+			testwait.Until(t, "it is dropped", func() bool { return r.dgramStats().Dropped.Total() == 1 })
+			calls := r.dgramStats().WriteCalls
+			sendRun(t, s, back.AddrPort, numbered(20)...)
+			testwait.Until(t, "all are dropped", func() bool { return r.dgramStats().Dropped.Total() == 21 })
+			testnet.IP(t, comes)
+			st := r.dgramStats()
+			t.Log(network, kind, st.Dropped, "calls", st.WriteCalls-calls, "fallbacks", st.Fallbacks, "icmp", st.ICMPErrors)
+			if st.Dropped.Get(stats.DropUnreachable) != 21 || st.WriteCalls-calls > 3 || st.Fallbacks != 0 {
+				t.Errorf("%s, %s: %+v", network, kind, st)
+			}
+			sendRun(t, s, back.AddrPort, numbered(20)...)
+			for _, text := range numbered(20) {
+				if from := gramAddr(hearGram(t, c, text)); from != to {
+					t.Errorf("it comes from %v", from)
+				}
+			}
+			if st := r.dgramStats(); st.Dropped.Total() != 21 {
+				t.Errorf("%+v", st)
+			}
+		}
+	}
+}

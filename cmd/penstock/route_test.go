@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -158,6 +159,111 @@ groups:
 	}
 	if got := strings.Join(open, ", "); got != "alone 1, both 0, both 2" {
 		t.Errorf("open flows: %s", got)
+	}
+}
+
+// A flow whose group has more members than it can try at once, and a route to none of them, keeps its socket and its member, also while its worker
+// has no free descriptor, and in the next ones; and goes to the only one that has a route in the end.
+func TestManyMembersAway(t *testing.T) {
+	if !testnet.Netns(t) {
+		return
+	}
+	if _, err := exec.LookPath("prlimit"); err != nil {
+		t.Skip("prlimit(1) of util-linux is needed:", err)
+	}
+	far := farSocket(t, "10.9.0.2")
+	last, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer last.Close()
+	own := "udp://" + far.LocalAddr().String()
+	members := []any{own}
+	text := `
+listeners: {l: {listen: "udp://127.0.0.1:0", to: many, timeouts: {idle: 10m}}}
+groups: {many: {balance: first, retries: 100, members: ["{0}"`
+	for i := range 10 {
+		text += fmt.Sprintf(", \"{%d}\"", i+1)
+		members = append(members, fmt.Sprintf("udp://10.9.0.2:%d", 20+i))
+	}
+	k := runKept(t, text+", \"{11}\"]}}\n", append(members, "udp://"+last.LocalAddr().String())...)
+	block := "rule add pref 0 ipproto udp dport " + fmt.Sprint(last.LocalAddr().(*net.UDPAddr).Port) + " prohibit"
+	testnet.IP(t, "rule add pref 9 table local", "rule del pref 0", block)
+	c := k.to("l")
+	say := func(text string) {
+		t.Helper()
+		if _, err := c.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say("before")
+	at := heard(t, far, "before")
+	k.settled(1)
+	testnet.IP(t, "link set v0 down")
+	// Each round of questions ends with a failure of the flow's own member.
+	rounds := func(n float64) {
+		t.Helper()
+		before := k.metric("penstock_member_connect_failures_total", `member="`+own+`"`)
+		testwait.Until(t, "it asks again", func() bool {
+			say("lost")
+			return k.metric("penstock_member_connect_failures_total", `member="`+own+`"`) >= before+n
+		})
+		flows, err := k.admin.Flows(k.ctx(), api.Filter{}, api.Page{})
+		if err != nil || len(flows.Flows) != 1 || flows.Flows[0].Member != own {
+			t.Errorf("%+v, %v", flows, err)
+		}
+	}
+	rounds(2)
+	exhaust(t, k.worker())
+	rounds(2)
+	k.crash()
+	rounds(2)
+	k.upgrade()
+	rounds(2)
+	testnet.IP(t, "link set v0 up")
+	testwait.Until(t, "the link is up", func() bool {
+		out, err := exec.Command("ip", "-o", "link", "show", "v0").Output()
+		return err == nil && strings.Contains(string(out), " state UP ")
+	})
+	say("after")
+	if again := heard(t, far, "after"); again != at {
+		t.Errorf("after the link was away it comes from %s, and came from %s", again, at)
+	}
+	if n := k.metric("penstock_datagrams_dropped_total", `reason="unreachable"`); n == 0 || n != k.metric("penstock_datagrams_dropped_total", "") {
+		t.Errorf("%v datagrams are dropped as unreachable, of %v", n, k.metric("penstock_datagrams_dropped_total", ""))
+	}
+	testnet.IP(t, "link set v0 down", strings.Replace(block, "add", "del", 1))
+	rest := make(chan struct{})
+	go func() {
+		defer close(rest)
+		heardAny(last)
+	}()
+	testwait.Until(t, "it goes to the last member", func() bool {
+		say("moved")
+		select {
+		case <-rest:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// heardAny waits for a datagram.
+func heardAny(c net.PacketConn) { c.ReadFrom(make([]byte, 100)) }
+
+// exhaust leaves a process no free descriptor, by its limit.
+func exhaust(t *testing.T, pid int) {
+	t.Helper()
+	free := 0
+	for {
+		if _, err := os.Lstat(fmt.Sprintf("/proc/%d/fd/%d", pid, free)); err != nil {
+			break
+		}
+		free++
+	}
+	if out, err := exec.Command("prlimit", "--pid", fmt.Sprint(pid), fmt.Sprintf("--nofile=%d:", free)).CombinedOutput(); err != nil {
+		t.Fatalf("prlimit: %v: %s", err, out)
 	}
 }
 

@@ -33,7 +33,13 @@ type givenUp struct {
 	skipped int           // number of members that were not tried, see Skip
 	took    time.Duration // time spent on failed attempts
 	away    *Member       // the one that it was connected to when this host lost its route to it, see Back
+	tries   int           // at others since then
+	partly  bool          // it is back there, and has not tried all others yet
 }
+
+// triesAtOnce is how many other members a flow tries at once for want of a route: the engine asks eight times, see [relay.Hooks], and the last
+// answer is the member where the flow is.
+const triesAtOnce = 7
 
 // A Resumer is notified when a queued flow may continue. Resume is called at most once for each
 // Wait, from any goroutine. It does nothing if the flow has ended.
@@ -59,9 +65,15 @@ func (l *Lease) Connected(err error, took time.Duration) {
 	default:
 		g := l.givenUp()
 		g.took += took
-		if NoRoute(err) {
-			g.away = m
+		switch {
+		case NoRoute(err):
+			g.away, g.tries = m, 0
+		case g.partly: // what it has tried, it tried for another reason
+			g.members, g.skipped = g.members[:0], 0
+		default:
+			g.tries++
 		}
+		g.partly = false
 		m.failed(err)
 	}
 }
@@ -75,6 +87,20 @@ func (l *Lease) Back() *Member {
 	}
 	m := l.given.away
 	l.given = nil
+	l.hold(m)
+	return m
+}
+
+// BackForNow is Back for a flow that has tried so many other members that it has to wait before it tries the rest; nil: it has not.
+func (l *Lease) BackForNow() *Member {
+	g := l.given
+	if g == nil || g.away == nil || g.tries < triesAtOnce || l.member == nil {
+		return nil
+	}
+	l.abandonMember()
+	m := g.away
+	g.members = slices.DeleteFunc(g.members, func(o *Member) bool { return o == m })
+	g.away, g.partly = nil, true
 	l.hold(m)
 	return m
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -388,6 +389,60 @@ func TestBack(t *testing.T) {
 	lease.Connected(syscall.ENETUNREACH, 0) // an attempt that failed at once
 	if m, _ := g.Pick(&lease, own); m != nil || lease.Back() != nil {
 		t.Error("back at a member that refused, or that the flow never had")
+	}
+}
+
+// TestBackForNow: a flow goes back after seven other members, tries the rest the next time, and then all again; after another error, too.
+func TestBackForNow(t *testing.T) {
+	own, noRoute := Client{Addr: nobody, Local: nobody}, os.NewSyscallError("send", syscall.ENETUNREACH)
+	_, g := set(t, &spec.Group{Balance: "first", Members: members(11), Retries: 100}, Options{})
+	var lease Lease
+	first, _ := g.Pick(&lease, own)
+	tries := func(n int) (tried string) {
+		lease.Connected(noRoute, 0)
+		for range n {
+			if m := lease.BackForNow(); m != nil {
+				t.Fatalf("back at %v after %q", m, tried)
+			}
+			m, _ := g.Pick(&lease, own)
+			tried += m.Name() + " "
+			lease.Connected(syscall.ENETUNREACH, 0)
+		}
+		return tried
+	}
+	all := ""
+	for range 2 {
+		some := tries(7)
+		if m := lease.BackForNow(); m != first || lease.Member() != first {
+			t.Fatalf("back at %v, want %v", m, first)
+		}
+		rest := tries(3)
+		if m, _ := g.Pick(&lease, own); m != nil || lease.Back() != first {
+			t.Fatalf("%v was picked again", m)
+		}
+		if now := some + rest; all != "" && now != all || len(strings.Fields(now)) != 10 || strings.Contains(now, first.Name()+" ") {
+			t.Errorf("it tried %q, and %q before", now, all)
+		} else {
+			all = now
+		}
+	}
+	tries(7)
+	lease.BackForNow()
+	lease.Connected(syscall.ECONNREFUSED, 0) // says the host of the member
+	for range 10 {
+		if m, reason := g.Pick(&lease, own); m == nil || m == first {
+			t.Fatalf("%v was picked: %v", m, reason)
+		}
+		lease.Connected(syscall.ECONNREFUSED, 0)
+		if m := lease.BackForNow(); m != nil {
+			t.Fatalf("back at %v", m)
+		}
+	}
+	lease.Release()
+	for _, m := range g.members {
+		if n := m.active.Load(); n != 0 {
+			t.Errorf("%v has %d flows in the end", m, n)
+		}
 	}
 }
 

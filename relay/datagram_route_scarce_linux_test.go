@@ -1,9 +1,11 @@
 package relay
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -138,6 +140,77 @@ func TestRouteToClientGone(t *testing.T) {
 			}
 			if st := r.dgramStats(); st.Dropped.Total() != 21 {
 				t.Errorf("%+v", st)
+			}
+		}
+	}
+}
+
+// icmp6Error tells the sender of a datagram over IPv6 that it did not arrive: "destination unreachable" with a code. RFC 4443; the kernel adds the
+// checksum.
+func icmp6Error(t *testing.T, raw net.PacketConn, code byte, from, to *net.UDPAddr) {
+	t.Helper()
+	b := make([]byte, 8+40+8)
+	b[0], b[1] = 1, code
+	ip := b[8:]
+	ip[0], ip[5], ip[6], ip[7] = 0x60, 8, 17, 64
+	copy(ip[8:], from.IP.To16())
+	copy(ip[24:], to.IP.To16())
+	binary.BigEndian.PutUint16(ip[40:], uint16(from.Port))
+	binary.BigEndian.PutUint16(ip[42:], uint16(to.Port))
+	if _, err := raw.WriteTo(b, &net.IPAddr{IP: from.IP}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A firewall's ICMP message of IPv6 has the error of a route of type prohibit, and is no missing route, whatever meets it.
+func TestProhibitedIsNoMissingRoute(t *testing.T) {
+	if !testnet.Netns(t) {
+		return
+	}
+	raw, err := net.ListenPacket("ip6:ipv6-icmp", "::1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	const prohibited, policyFailed, noRoute = 1, 5, 6
+	for _, code := range []byte{prohibited, policyFailed, noRoute} {
+		for _, policy := range []UnreachableAction{UnreachableNext, UnreachableIgnore} {
+			for _, met := range []string{"by a receive", "by a send", "by a run"} {
+				s, other := packetSocket(t, "udp6"), packetSocket(t, "udp6")
+				first, second := gramAddr(s.LocalAddr()), gramAddr(other.LocalAddr())
+				r, l, failed := awayRig(t, ListenConfig{Datagram: DatagramConfig{OnUnreachable: policy}}, &first, &second)
+				block := r.blockLoop()
+				c := packetSocket(t, "udp4")
+				tellGram(t, c, l.Addr(), "before")
+				from := hearGram(t, s, "from before").(*net.UDPAddr)
+				texts, release := []string{"after"}, func() {}
+				if met == "by a run" {
+					texts = numbered(10)
+				}
+				if met != "by a receive" {
+					release = block()
+				}
+				icmp6Error(t, raw, code, from, s.LocalAddr().(*net.UDPAddr))
+				if met == "by a receive" {
+					testwait.Until(t, "the error is counted", func() bool { return r.dgramStats().ICMPErrors == 1 })
+				}
+				sendRun(t, c, l.Addr().AddrPort, texts...)
+				release()
+				at, front := other, "from "
+				if policy == UnreachableIgnore {
+					at, front = s, ""
+				}
+				for _, text := range texts {
+					hearGram(t, at, front+text)
+					front = ""
+				}
+				if st := r.dgramStats(); st.ICMPErrors != 1 || st.Dropped.Total() != st.Dropped.Get(stats.DropRefused) || st.Fallbacks != 0 {
+					t.Errorf("code %d, policy %d, %s: %+v", code, policy, met, st)
+				}
+				r.e.Close()
+				if want := []string{"true " + sys.EACCES.Error()}; !slices.Equal(*failed, want) {
+					t.Errorf("code %d, policy %d, %s: the hook learnt %q, want %q", code, policy, met, *failed, want)
+				}
 			}
 		}
 	}

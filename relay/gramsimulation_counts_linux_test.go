@@ -200,6 +200,9 @@ func (s *gramSimulation) lookAtPort(p *datagramPort) {
 	if len(p.blocked) > 0 && !p.out.blocked {
 		s.fail("%d flows wait for a port that has room", len(p.blocked))
 	}
+	if p.state == portClosed && p.family != sys.Unix && !sys.Connected(s.process, p.fd) {
+		s.fail("a port is closed, and its socket takes datagrams from everybody\n%s", s.describeGrams())
+	}
 	want := uint32(sys.In)
 	if p.out.blocked {
 		want |= sys.Out

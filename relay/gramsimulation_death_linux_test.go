@@ -10,10 +10,10 @@ import (
 func TestDeathWithoutRoute(t *testing.T) {
 	asked := map[string]int{}
 	for _, missing := range []int{1, 3} { // to the flow's upstream, or to both
-		for every := range 5 {
+		for seed := range 5 { // of the faults: sockets fail with EMFILE
 			for place := range 40 {
-				text := fmt.Sprintf("routes 2: {connect 0 0} {connect 0 0} {send 0 0} {turn 2 0} {settle 0 0} {routeGoes 0 %d} {fault 10 %d} {send 0 0} {die %d 0} {turn 0 0} {heal 0 0} {send 0 0} {turn 2 0} {settle 0 0} {routeComes 0 3} {send 0 0} {settle 0 0}",
-					missing, every, place)
+				text := fmt.Sprintf("routes 2: {connect 0 0} {connect 0 0} {send 0 0} {turn 2 0} {settle 0 0} {routeGoes 0 %d} {fault %d 0} {send 0 0} {die %d 0} {turn 0 0} {heal 0 0} {send 0 0} {turn 2 0} {settle 0 0} {routeComes 0 3} {send 0 0} {settle 0 0}",
+					missing, 10+gramFaultKinds*seed, place)
 				x, err := parseGramSchedule(text)
 				if err != nil {
 					t.Fatal(err)

@@ -203,6 +203,9 @@ func (s *simulation) checkTimes(f *simFlow, r *Record) {
 			s.fail("flow %d has the path %v, %v in direction %d, of %d bytes, %d of them spliced", f.id, t.Path, t.Why, h, t.Written, t.Spliced)
 		}
 	}
+	if tls := f.secure.at != [2]bool{}; tls && f.lingerer == nil && !s.kernelTLS && r.Cause == CauseEnd && (r.Up.Written > 0 && r.Up.Why != datapath.WhyTLS || r.Down.Written > 0 && r.Down.Why != datapath.WhyTLS) {
+		s.fail("flow %d has TLS, and was copied because of %q and %q", f.id, r.Up.Why, r.Down.Why)
+	}
 	for _, other := range s.flows {
 		if other != f && other.records > 0 && other.record.ID == r.ID && !s.damaged {
 			s.fail("flows %d and %d have the same ID, %d", other.id, f.id, r.ID)

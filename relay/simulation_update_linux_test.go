@@ -102,11 +102,19 @@ func TestSimulateUnfitSockets(t *testing.T) {
 		s := newSimulation(simSettings{loops: loops})
 		s.connect(0, 0)
 		s.settle(false)
+		before := map[int]bool{}
+		for _, p := range s.listeners()[0].sockets() {
+			n, _ := s.process.Number(p.socket().fd)
+			before[n] = true
+		}
 		s.socket = simSocketTransparent
 		s.kill()
 		s.settle(false) // the holder lets go of the others
 		for _, l := range s.listeners() {
 			for _, p := range l.sockets() {
+				if n, _ := s.process.Number(p.socket().fd); l.addr.Network == TCP && before[n] {
+					t.Errorf("%d loops: %v has a socket that it had", loops, l.addr)
+				}
 				if n, e := sys.Transparent.Get(s.process, p.socket().fd); l.addr.Network == TCP && (n != 1 || e != 0) {
 					t.Errorf("%d loops: a socket of %v has %d, %v as IP_TRANSPARENT", loops, l.addr, n, e)
 				}

@@ -1,8 +1,11 @@
 package relay
 
 import (
+	"errors"
 	"sync"
 	"time"
+
+	"github.com/penstock/penstock/internal/sys"
 )
 
 // simDrain is a drain of the engine: it begins, returns when the last flow has ended, and its deadline ends those that are left. If its
@@ -110,4 +113,25 @@ func (s *simulation) lookAtClients() {
 			s.fail("flow %d was not accepted, and does not wait at a listener any more\n%s", f.id, s.describe())
 		}
 	}
+}
+
+// listens has an engine listen. If a process has died that had closed its listeners, their holder may have the sockets for a moment, and there may be too few
+// descriptors for others: the process gets more.
+func (s *simulation) listens(e *Engine) error {
+	for _, at := range s.at {
+		cfg := s.listenConfig()
+		_, err := e.Listen(at, cfg)
+		if errors.Is(err, sys.EADDRINUSE) && s.drain.ever {
+			s.keeper.closeDropped()
+			_, err = e.Listen(at, cfg)
+		}
+		if errors.Is(err, sys.EMFILE) && s.drain.ever && s.files > 0 {
+			s.files, s.process.Limit = 0, 0
+			_, err = e.Listen(at, cfg)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -341,17 +340,9 @@ func (s *simulation) start() {
 	if s.drain.ever {
 		s.keeper.fails = 0 // sockets of listeners are new, and their holder is asked again by the clock
 	}
-	for _, at := range s.at {
-		cfg := s.listenConfig()
-		_, err = e.Listen(at, cfg)
-		if errors.Is(err, sys.EADDRINUSE) && s.drain.ever { // a process has died that closed its listener, and the holder has that for a moment
-			s.keeper.closeDropped()
-			_, err = e.Listen(at, cfg)
-		}
-		if err != nil {
-			s.fail("listen: %v", err)
-			return
-		}
+	if err := s.listens(e); err != nil {
+		s.fail("listen: %v", err)
+		return
 	}
 	s.refusesConfigs(s.listeners()[0])
 	r, err := e.Restore(RestoreConfig{})

@@ -305,15 +305,18 @@ func (e *core) closeAtEnd(c net.Conn, cfg *PairConfig) {
 // events.
 func (e *Engine) Stats() stats.Engine {
 	e.check("Stats", true)
-	counted := e.counted()
+	counted, refused := e.counted(), int64(0)
 	if l := e.left(); l != e { // what was counted before is not lost by that
 		for i, c := range l.counted() {
 			counted[i].resetGauges()
 			counted[i].add(&c)
 		}
+		if e.streams.pipes != nil {
+			refused = e.streams.pipes.Stats().Refused
+		}
 		e = l
 	}
-	s := stats.Engine{Loops: make([]stats.Loop, len(counted))}
+	s := stats.Engine{Loops: make([]stats.Loop, len(counted)), PipesRefused: refused}
 	for i := range counted {
 		s.Loops[i] = counted[i].stats()
 	}
@@ -326,7 +329,7 @@ func (e *Engine) Stats() stats.Engine {
 	}
 	if e.streams.pipes != nil {
 		p := e.streams.pipes.Stats()
-		s.PipesOpen, s.PipesLeased, s.PipesMax, s.PipesRefused = p.Open, p.Leased, p.Max, p.Refused
+		s.PipesOpen, s.PipesLeased, s.PipesMax, s.PipesRefused = p.Open, p.Leased, p.Max, refused+p.Refused
 	}
 	return s
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/pump"
 	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/internal/testwait"
 	"github.com/penstock/penstock/relay/hold"
@@ -28,7 +29,7 @@ func newLingerRig(t *testing.T) *lingerRig {
 }
 
 func lingerConfig(h *memoryHolder, held []hold.Held) Config {
-	return Config{Loops: 2, Keep: &hold.Keep{After: -1, Holder: h, Linger: true, Held: held}}
+	return Config{Loops: 2, MaxPipes: 8, Keep: &hold.Keep{After: -1, Holder: h, Linger: true, Held: held}}
 }
 
 // next hands over to another engine, which has the same listeners and all flows.
@@ -43,12 +44,21 @@ func (r *lingerRig) next() {
 	old.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	before := old.Stats().Total()
+	var pipes []*pump.Pipe
+	for p := old.streams.pipes.Get(); p != nil; p = old.streams.pipes.Get() {
+		pipes = append(pipes, p)
+	}
+	for _, p := range pipes {
+		old.streams.pipes.Put(p)
+	}
+	stats := old.Stats()
+	before, refused := stats.Total(), stats.PipesRefused
 	if err := old.HandOver(ctx); err != nil {
 		r.t.Fatal(err)
 	}
-	if after := old.Stats().Total(); after.BytesWritten < before.BytesWritten || after.Connects < before.Connects || after.Wakeups < before.Wakeups {
-		r.t.Errorf("counters decrease when an engine has handed over: %+v, then %+v", before, after) // somebody may still look at them
+	stats = old.Stats()
+	if after := stats.Total(); after.BytesWritten < before.BytesWritten || after.Connects < before.Connects || after.Wakeups < before.Wakeups || stats.PipesRefused < refused || refused == 0 {
+		r.t.Errorf("counters decrease when an engine has handed over: %+v and %d pipes refused, then %+v and %d", before, refused, after, stats.PipesRefused) // somebody may still look at them
 	}
 	r.before = append(r.before, old)
 	r.t.Cleanup(func() {

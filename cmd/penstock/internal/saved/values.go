@@ -30,7 +30,8 @@ var ValuesLayout = counts.Layout{Name: "values", Words: []string{"value"}, Key: 
 // NewValues returns those in a table.
 func NewValues(t *counts.Table) *Values { return &Values{table: t, rows: map[string]*value{}} }
 
-// GoOn returns what a counter is that stands at n in this process.
+// GoOn returns what a counter is that stands at n in this process. It is never less than what was reported: an engine that has handed over, for one, counts
+// what lingers of it anew.
 func (v *Values) GoOn(name string, n int64) int64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -41,9 +42,11 @@ func (v *Values) GoOn(name string, n int64) int64 {
 		v.rows[name] = r
 	}
 	n += r.before
-	if reported := &r.row.Words()[0]; n > reported.Load() {
-		reported.Store(n)
+	reported := &r.row.Words()[0]
+	if was := reported.Load(); n < was {
+		return was
 	}
+	reported.Store(n)
 	return n
 }
 

@@ -27,6 +27,7 @@ func (r *endsRun) primary() bool {
 type endsStatus struct {
 	PID    int
 	Keeper struct{ Flows int }
+	Totals struct{ Flows int }
 }
 
 // status waits until the daemon's state is as it should be.
@@ -64,6 +65,7 @@ func (r *endsRun) settled() error {
 				flows++
 			}
 		}
+		flows = max(flows, s.Totals.Flows) // those too whose fate is not known: some of them may be settled, and others not
 		if s.Keeper.Flows < flows {
 			return fmt.Errorf("%d of %d", s.Keeper.Flows, flows)
 		}

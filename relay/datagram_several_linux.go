@@ -23,7 +23,8 @@ func (p *datagramPort) divides() bool {
 	return p.family != sys.Unix && p.listener.cfg.Load().Hooks.Choose != nil
 }
 
-// choose returns the flow of an address to which a datagram belongs, of which f is one; nil: it begins another one.
+// choose returns the flow of an address to which a datagram belongs, of which f is one; nil: it begins another one. None begins beside others at a listener
+// that has no Hooks.Choose any more.
 func (d *datagrams) choose(f *datagramFlow, b []byte) *datagramFlow {
 	flows := f.port.siblings(f)
 	if flows == nil {
@@ -33,8 +34,11 @@ func (d *datagrams) choose(f *datagramFlow, b []byte) *datagramFlow {
 	if hook == nil {
 		return f // the listener of an earlier process had one
 	}
-	if of := hook(flows, b); of != nil {
+	switch of := hook(flows, b); {
+	case of != nil:
 		return d.of(of)
+	case !f.port.divides():
+		return f
 	}
 	return nil
 }
@@ -95,7 +99,7 @@ func (d *datagrams) assignOrMeet(f *datagramFlow, i int) {
 // may have been asked about it.
 func (d *datagrams) meetClient(p *datagramPort, f *datagramFlow, name []byte, c *sys.Control, i int, proxy, asked bool) {
 	switch {
-	case !proxy && p.divides() && (f == nil || f.divided()):
+	case !proxy && (f == nil && p.divides() || f != nil && f.divided()):
 		d.meetConnections(p, name, c, i, asked)
 	case f == nil && !asked && p.mayStray() && d.askOtherLoops(p, name, c, i):
 	case f == nil:

@@ -154,16 +154,18 @@ func (d *datagrams) takeStray(p *datagramPort, s *stray) {
 		p.strays--
 		d.share.strays.Add(-1)
 		if s.b != nil {
-			d.deliver(p, s)
+			d.deliver(p, s, nil)
 		}
 		d.checkEmpty(p)
 		return
 	}
-	if f != nil && f.divided() && !s.begins { // and then it is one datagram
+	var chosen *datagramFlow
+	if f != nil && f.divided() && s.seg == 0 && !s.begins {
 		if s.others == nil {
 			s.others = p
 		}
-		f = d.choose(f, s.b)
+		chosen = d.choose(f, s.b)
+		f = chosen
 	}
 	switch {
 	case f != nil:
@@ -175,7 +177,7 @@ func (d *datagrams) takeStray(p *datagramPort, s *stray) {
 		s.next(p)
 		return
 	}
-	d.deliver(p, s)
+	d.deliver(p, s, chosen)
 	d.noteStray(p, s)
 	s.b = nil
 	s.post(s.home)
@@ -198,15 +200,19 @@ func (d *datagrams) noteStray(p *datagramPort, s *stray) {
 	}
 }
 
-// deliver relays s, and begins the flow of its client if there is none.
-func (d *datagrams) deliver(p *datagramPort, s *stray) {
+// deliver relays s, and begins the flow of its client if there is none. Of several flows of an address, chosen is the one that Hooks.Choose has said; nil: it
+// has not been asked.
+func (d *datagrams) deliver(p *datagramPort, s *stray, chosen *datagramFlow) {
 	d.batch[0] = message{b: s.b, seg: s.seg, tos: s.control.TOS, next: -1}
 	d.stats.Received += int64(segment.Count(len(s.b), s.seg))
 	d.loopStats.BytesRead += int64(len(s.b))
-	d.origin = p.listener.cfg.Load().Datagram.Origin
-	proxy := d.fromProxy(s.name)
-	f := d.findFor(p, s.name, s.control.Local, s.b, proxy)
-	d.meetClient(p, f, s.name, &s.control, 0, proxy, true)
+	if chosen != nil {
+		d.assign(chosen, 0)
+	} else {
+		proxy := d.fromProxy(s.name)
+		f := d.findFor(p, s.name, s.control.Local, s.b, proxy)
+		d.meetClient(p, f, s.name, &s.control, 0, proxy, true)
+	}
 	d.forwardTouched()
 	d.batch = d.batch[:dgramBatch]
 	d.echoes.flush()

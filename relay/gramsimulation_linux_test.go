@@ -121,6 +121,7 @@ type gramSent struct {
 	at      int64  // when it was sent, by gramSimulation.ticks
 	seen    int64  // when it was in flight or in a queue last, by gramSimulation.looks
 	from    string // of a client: its name then
+	chosen  bool   // Hooks.Choose has said which flow's it is
 }
 
 // gramVia is a way on which order is promised.

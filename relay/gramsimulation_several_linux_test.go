@@ -28,12 +28,17 @@ func (s *gramSimulation) chooser() func([]*Flow, []byte) *Flow {
 		if len(flows) > 1 {
 			s.seen.marks[markSeveral]++
 		}
+		sent := s.sent[idOf(b)]
+		if sent.chosen {
+			s.fail("Choose has said whose datagram %v is, and is asked again", sent.gramID)
+		}
 		for _, f := range flows {
 			x := &s.lifeOf(f.Value()).several
 			if !x.known {
 				s.fail("flow %v has a neighbour, and has not been shown its first datagram", f.Value())
 			}
 			if x.client == b[0] {
+				sent.chosen = true
 				return f
 			}
 		}
@@ -199,6 +204,50 @@ func TestSimulateLateHolder(t *testing.T) {
 		}
 		if len(s.flows) != len(s.clients) {
 			t.Errorf("beside the closed port %v: %d clients have had %d flows", beside, len(s.clients), len(s.flows))
+		}
+		s.finish()
+	}
+}
+
+// A listener whose new configuration has no Hooks.Choose goes on with the flows that addresses have: each gets what comes for it, also if the kernel gives it to
+// another loop, and no connection begins beside them.
+func TestSimulateChooseNoMore(t *testing.T) {
+	for _, joined := range []bool{false, true} {
+		s := newGramSimulation(gramWorld{loops: 3, several: true, sniff: 1})
+		for range 4 { // two connections of each of two addresses
+			s.connect()
+		}
+		send := func(count int, joined bool) {
+			for i := range s.clients {
+				s.clientSends(i, 100, count, 0, joined, 0)
+			}
+			for range 8 { // from loop to loop
+				s.turn()
+			}
+		}
+		s.keeper.lazy = true
+		s.closeListener()
+		s.turn()
+		for range 4 {
+			send(1, false)
+		}
+		cfg := *s.listener.cfg.Load()
+		cfg.Hooks.Choose = nil
+		s.call(func() {
+			if err := s.listener.Update(cfg); err != nil {
+				t.Error(err)
+			}
+		})
+		flows := len(s.flows)
+		s.strayed = false
+		s.keeper.closeDropped()
+		send(3, joined)
+		s.settleGrams()
+		if s.checkGrams(); s.wrong != nil {
+			t.Errorf("joined %v: %v", joined, s.wrong)
+		}
+		if len(s.flows) != flows || !s.strayed {
+			t.Errorf("joined %v: there were %d flows, and are %d; datagrams went astray: %v", joined, flows, len(s.flows), s.strayed)
 		}
 		s.finish()
 	}

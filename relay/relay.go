@@ -291,8 +291,9 @@ type Hooks struct {
 	// Choose, if not nil, tells connections apart that come from one address and port of a client, as those of QUIC may: it
 	// is called with each datagram b from an address that has flows of a UDP listener, and returns the one of them to which b
 	// belongs; nil begins another flow, for which Admit and Sniff are called before Choose is again. The order of the flows
-	// has no meaning. An address has at most 16. flows and b are valid during the call and must not be written to. It is not
-	// called for what proxies send (DatagramConfig.Origin).
+	// has no meaning. An address has at most 16. flows and b are valid during the call and must not be written to. It is called once
+	// with a datagram for which it returns a flow, and may be called again with one for which it returns nil, also on other loops, with the
+	// flows that the address has there. It is not called for what proxies send (DatagramConfig.Origin).
 	Choose func(flows []*Flow, b []byte) *Flow
 
 	// Upstream returns the address to connect to. It is called with attempt 0, and

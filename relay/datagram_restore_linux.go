@@ -184,7 +184,10 @@ func (d *datagrams) restoreFields(f *datagramFlow, r ledger.Record, m *remembere
 // f's own port if there is none.
 func (d *datagrams) besideOthers(f *datagramFlow) *datagramPort {
 	for _, p := range d.ports {
-		if p.listener == f.port.listener && d.find(p, f.name[:f.nameLen], f.localAddr) != nil {
+		if p.listener != f.port.listener {
+			continue
+		}
+		if first := d.find(p, f.name[:f.nameLen], f.localAddr); first != nil && first.divided() {
 			return p
 		}
 	}

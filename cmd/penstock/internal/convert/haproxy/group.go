@@ -41,7 +41,13 @@ func (h *conversion) backend(x *proxy, port string) *convert.Group {
 				h.Note(s.Place, "server %s left out: %s is where the client wants to go; a group with a destination goes there, by sni or original (docs/egress.md)", s.name, s.address)
 				continue
 			}
-			f.Sub("destination", "port", convert.Raw(s.portOr(port)))
+			to := s.portOr(port)
+			n, ok := convert.Count(to)
+			if !ok || n < 1 || n > 65535 {
+				h.Note(s.Place, "server %s left out: %s is not a port", s.name, convert.Quote(to))
+				continue
+			}
+			f.Sub("destination", "port", convert.Number(n, 65535))
 			f.Sub("destination", "allow", []string{"*"})
 			h.Note(s.Place, "server %s: every name is in allow, as in HAProxy; list those that are meant. Private and other reserved addresses are refused unless networks of the destination lets them in (docs/egress.md)", s.name)
 			kept = append(kept, s)

@@ -92,7 +92,7 @@ func (n *conversion) destination(here convert.Place, f *convert.Fields, network,
 		n.Note(here, "proxy_pass to a server name: %s is not a port", convert.Quote(port))
 		return false
 	}
-	f.Sub("destination", "port", convert.Raw(port))
+	f.Sub("destination", "port", convert.Number(number, 65535))
 	f.Sub("destination", "allow", []string{"*"})
 	n.Note(here, "proxy_pass to a server name: every name is in allow, as in nginx; list those that are meant. Private and other reserved addresses are refused unless networks of the destination lets them in (docs/egress.md)")
 	return true

@@ -470,10 +470,12 @@ func (s *simulation) drop(handedOver bool) {
 	handedOver = handedOver && s.core.lingering != nil
 	if s.core != nil {
 		s.totals = totalsOf(s.core.stats)
-		if h := s.core.holding; h.mu.TryLock() { // or it has died in there
-			if h.again != nil {
-				h.again.Stop() // it is a timer of the real clock
-			}
+		h := s.core.holding
+		free := h.mu.TryLock() // or it has died in there
+		if h.again != nil {
+			h.again.Stop() // it is a timer of the real clock
+		}
+		if free {
 			h.mu.Unlock()
 		}
 		forget(s.core)

@@ -162,7 +162,7 @@ func icmp6Error(t *testing.T, raw net.PacketConn, code byte, from, to *net.UDPAd
 	}
 }
 
-// A firewall's ICMP message of IPv6 has the error of a route of type prohibit, and is no missing route, whatever meets it.
+// An ICMPv6 message from a firewall has the same error as a route of type prohibit. It is not taken for a missing route, whichever call is told of it.
 func TestProhibitedIsNoMissingRoute(t *testing.T) {
 	if !testnet.Netns(t) {
 		return

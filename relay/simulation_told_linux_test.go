@@ -72,7 +72,7 @@ func (s *simulation) lookAtTold(told *simTold, name int, f *Flow, carries bool) 
 	*told = simTold{info: *now, timeouts: timeouts, rate: rate, process: s.processes, active: active, before: earlier, at: at}
 }
 
-// lookAtID checks that an ID says which flow it is, and is no longer than that takes.
+// lookAtID checks that an ID names its flow, and is as short as it can be.
 func (s *simulation) lookAtID(f *Flow) {
 	loop, r, ok := splitFlowID(f.ID())
 	if !ok || loop != f.owner.base().loop.Index || r != f.ref() {

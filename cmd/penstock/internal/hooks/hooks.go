@@ -328,10 +328,7 @@ func (h *Hooks) upstream(f *relay.Flow, attempt int) *relay.Addr {
 	if n := p.named(); n != nil {
 		return h.follow(f, p, n)
 	}
-	m, reason := p.lease.BackForNow(), spec.ReasonNone
-	if m == nil {
-		m, reason = h.pick(f, p)
-	}
+	m, reason := h.pick(f, p)
 	if w := p.target.Load(); m == nil && (w.group.Removed() || w.outdated()) {
 		p.lease.Release()
 		if !h.route(f, p) {

@@ -165,8 +165,12 @@ func (h *Hooks) recognise(f *relay.Flow, p *State, b []byte) bool {
 	return false
 }
 
-// returned chooses the member that has the connection of a flow. Neither a member nor a reason means that the group chooses one.
+// returned chooses the member that has the connection of a flow, or to which a flow without a route goes back for now. Neither a member nor a reason means
+// that the group chooses one.
 func (p *State) returned(w *Target, c upstream.Client) (*upstream.Member, spec.Reason) {
+	if m := p.lease.BackForNow(); m != nil {
+		return m, spec.ReasonNone
+	}
 	conn := p.clientTLS().conn
 	if conn == nil || w.quic == nil {
 		return nil, spec.ReasonNone

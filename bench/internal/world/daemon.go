@@ -124,12 +124,44 @@ func (d *Daemon) killProcess(w *World, pid int, sig syscall.Signal) error {
 
 // Terminate ends the daemon as an operator does, and returns its exit code.
 func (d *Daemon) Terminate() (int, error) {
+	worker := -1
+	if pid, err := d.worker(); err == nil {
+		if worker, err = unix.PidfdOpen(pid, 0); err == nil {
+			defer unix.Close(worker)
+		}
+	}
+	before := len(d.Log())
 	code, killed := d.Stop(Patience)
-	if killed {
+	switch {
+	case killed:
 		return -1, fmt.Errorf("the daemon has not ended %v after SIGTERM", Patience)
+	case code < 0 && d.kept && worker >= 0:
+		return d.endedAlone(worker, before)
 	}
 	return code, nil
 }
+
+// endedAlone returns the exit code of a worker whose keeper was ended by SIGTERM. That happens only while the keeper executes its
+// new binary, and then the worker takes the keeper's end for the signal (docs/upgrades.md). It is no child of this process,
+// so its log tells how it has ended, from a line on.
+func (d *Daemon) endedAlone(worker, line int) (int, error) {
+	if err := proc.WaitDead(worker, Patience); err != nil {
+		return -1, fmt.Errorf("a signal has ended the keeper, and its worker: %w", err)
+	}
+	for _, l := range d.Log()[line:] {
+		switch l.Attrs["how"] {
+		case "drained":
+			return 0, nil
+		case "deadline passed":
+			return DrainedLate, nil
+		}
+	}
+	return -1, errors.New("a signal has ended the keeper, and its worker has not drained")
+}
+
+// DrainedLate is the daemon's exit code if flows were open at the end of the drain: datagram flows are, which end only when
+// they have been idle for long.
+const DrainedLate = 3
 
 // Log returns the lines of the daemon's log so far.
 func (d *Daemon) Log() (lines []logLine) {

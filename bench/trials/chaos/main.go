@@ -124,10 +124,6 @@ func main() {
 	}
 }
 
-// drainedLate is the daemon's exit code if flows were open at the end of the drain: datagram flows are,
-// which end only when they have been idle for long.
-const drainedLate = 3
-
 // run runs the load, and reports whether the balance is good.
 func (s *settings) run(out io.Writer) (good bool, err error) {
 	fmt.Fprintf(out, "seed %d\n", s.seed)
@@ -238,7 +234,7 @@ func (s *settings) run(out io.Writer) (good bool, err error) {
 		k.end()
 	}
 	code, err := d.Terminate()
-	if err != nil || code != 0 && code != drainedLate {
+	if err != nil || code != 0 && code != world.DrainedLate {
 		w.Tally.Fault(world.OtherFaults, "the daemon ended with code %d: %v", code, err)
 	}
 	if err := w.CheckRecords(run); err != nil {

@@ -298,7 +298,7 @@ func (r *fleetRun) relayEvent(one *fleetRelay, what string) error {
 		}
 		return nil
 	case "stopped":
-		if code, killed := one.Stop(world.Patience); killed || code != 0 && code != drainedLate {
+		if code, killed := one.Stop(world.Patience); killed || code != 0 && code != world.DrainedLate {
 			return fmt.Errorf("it ended with code %d after SIGTERM, killed: %v", code, killed)
 		}
 	}

@@ -412,7 +412,7 @@ func (r *run) restart() error {
 	ended := make(chan error, 1)
 	go func() {
 		code, err := before.Terminate()
-		if err == nil && code != 0 && code != drainedLate {
+		if err == nil && code != 0 && code != world.DrainedLate {
 			err = fmt.Errorf("exit code %d", code)
 		}
 		ended <- err

@@ -167,7 +167,7 @@ func play(s *script, binary, later, dir string, out io.Writer) (good bool, err e
 			r.fault("metrics: %v", err)
 		}
 	}
-	if code, err := r.d.Terminate(); err != nil || code != 0 && code != drainedLate {
+	if code, err := r.d.Terminate(); err != nil || code != 0 && code != world.DrainedLate {
 		r.fault("the daemon ended with code %d: %v", code, err)
 	}
 	if err := r.w.CheckRecords(own); err != nil {
@@ -184,9 +184,6 @@ func play(s *script, binary, later, dir string, out io.Writer) (good bool, err e
 func ownHost() string {
 	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))
 }
-
-// drainedLate is the daemon's exit code if datagram flows were open at the end of the drain.
-const drainedLate = 3
 
 func (r *run) fault(format string, args ...any) {
 	r.w.Tally.Fault(world.OtherFaults, format, args...)

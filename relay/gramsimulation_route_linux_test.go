@@ -278,7 +278,13 @@ func (s *gramSimulation) mayMove(r *gramRoute) bool {
 	if _, told := s.routes.told[r.from]; told {
 		return true
 	}
-	return s.noRouteTo(r.to) != 0 && s.kind.routes%gramRouteModes != gramRouteOwn && s.oneRoute()
+	return s.noRouteTo(r.to) != 0 && (s.kind.routes%gramRouteModes != gramRouteOwn || s.isRemoved(r.to)) && s.oneRoute()
+}
+
+// isRemoved reports whether an upstream was removed, so that the hook has only the other one.
+func (s *gramSimulation) isRemoved(to Addr) bool {
+	i := slices.Index(s.to[:], to)
+	return i >= 0 && s.removed[i] > 0
 }
 
 // oneRoute reports whether there is a route to one of the upstreams.
@@ -299,9 +305,8 @@ func (s *gramSimulation) explainsRefusal(x *gramLife) bool {
 	if _, told := s.routes.told[r.from]; told {
 		return true
 	}
-	scarce := s.process.Fault != nil || s.kind.limit > 0                                    // it has gone on to another one, and there was no descriptor
-	removed := slices.Contains(s.to[:], r.to) && s.removed[slices.Index(s.to[:], r.to)] > 0 // the hook has only the other one
-	return s.routesMiss() && (policy == UnreachableEnd || r.nobody == s.ticks || removed || scarce && s.mayMove(r))
+	scarce := s.process.Fault != nil || s.kind.limit > 0 // it has gone on to another one, and there was no descriptor
+	return s.routesMiss() && (policy == UnreachableEnd || r.nobody == s.ticks || s.isRemoved(r.to) || scarce && s.mayMove(r))
 }
 
 // lookAtTolds checks, when nothing is under way any more, that a flow which was told of an ICMP message has done what its policy says. One that has

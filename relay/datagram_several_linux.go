@@ -98,10 +98,13 @@ func (d *datagrams) assignOrMeet(f *datagramFlow, i int) {
 // meetClient assigns message i of the batch, which is of a stranger, to the flow that findFor has found meanwhile, or begins one. Other loops
 // may have been asked about it.
 func (d *datagrams) meetClient(p *datagramPort, f *datagramFlow, name []byte, c *sys.Control, i int, proxy, asked bool) {
+	ask := !asked && p.mayStray()
 	switch {
+	case f == nil && ask && d.askOtherLoops(p, name, c, i):
+	case f != nil && ask && !proxy && f.divided():
+		d.askConnections(p, f, name, c, i)
 	case !proxy && (f == nil && p.divides() || f != nil && f.divided()):
-		d.meetConnections(p, name, c, i, asked)
-	case f == nil && !asked && p.mayStray() && d.askOtherLoops(p, name, c, i):
+		d.meetConnections(p, name, c, i)
 	case f == nil:
 		d.begin(p, name, c, i, proxy)
 	default:
@@ -109,21 +112,34 @@ func (d *datagrams) meetClient(p *datagramPort, f *datagramFlow, name []byte, c 
 	}
 }
 
+// askConnections assigns message i of the batch to the flows of an address, of which f is one, and asks other loops about the datagrams that belong
+// to none of them.
+func (d *datagrams) askConnections(p *datagramPort, f *datagramFlow, name []byte, c *sys.Control, i int) {
+	mark := len(d.strangers)
+	d.divide(f, i)
+	d.forwardTouched()
+	for next := mark; next < len(d.strangers); next++ {
+		if i := int(d.strangers[next]); !d.askOtherLoops(p, name, c, i) {
+			d.meetConnections(p, name, c, i)
+		}
+	}
+	d.strangers = d.strangers[:mark]
+}
+
 // meetConnections is meetClient for a client whose address may have several flows. What is left of a message is met before the next one,
 // so that the datagrams of a connection keep their order.
-func (d *datagrams) meetConnections(p *datagramPort, name []byte, c *sys.Control, i int, asked bool) {
+func (d *datagrams) meetConnections(p *datagramPort, name []byte, c *sys.Control, i int) {
 	mark := len(d.strangers)
-	d.meetConnection(p, name, c, i, asked)
+	d.meetConnection(p, name, c, i)
 	for next := mark; next < len(d.strangers); next++ {
-		d.meetConnections(p, name, c, int(d.strangers[next]), asked)
+		d.meetConnections(p, name, c, int(d.strangers[next]))
 	}
 	d.strangers = d.strangers[:mark]
 }
 
 // meetConnection assigns the first datagram of message i of the batch to its flow, or begins one with it, and assigns the others to the flows
-// to which they belong; those that belong to none are put among those of strangers. Other loops may have flows of the same address, and this one
-// none or others.
-func (d *datagrams) meetConnection(p *datagramPort, name []byte, c *sys.Control, i int, asked bool) {
+// to which they belong; those that belong to none are put among those of strangers.
+func (d *datagrams) meetConnection(p *datagramPort, name []byte, c *sys.Control, i int) {
 	m := d.batch[i]
 	one, rest := segment.Cut(m.b, m.seg)
 	d.batch[i] = m.cut(len(one))
@@ -132,11 +148,9 @@ func (d *datagrams) meetConnection(p *datagramPort, name []byte, c *sys.Control,
 		f = d.choose(f, one)
 	}
 	begun := true
-	switch {
-	case f != nil:
+	if f != nil {
 		d.assign(f, i)
-	case !asked && p.mayStray() && d.askOtherLoops(p, name, c, i):
-	default:
+	} else {
 		begun = d.begin(p, name, c, i, false)
 	}
 	d.forwardTouched() // so that the hooks know whose the next datagrams are
@@ -150,7 +164,7 @@ func (d *datagrams) meetConnection(p *datagramPort, name []byte, c *sys.Control,
 	case f != nil:
 		d.divide(f, i)
 		d.forwardTouched()
-	case begun: // and ended, or another loop may know the connection
+	case begun: // and ended
 		d.strangers = append(d.strangers, int16(i))
 	default:
 		d.drop(nil, up, stats.DropRefused, len(rest), segment.Count(len(rest), m.seg))

@@ -17,7 +17,8 @@ const strayMost = 1024
 // stray is a datagram whose client one loop does not know, while its listener closes, or its address has flows whose sockets
 // are gone, or have others beside them than when they began: the kernel may have given it another loop's, because the sockets of the address have changed. It goes from
 // loop to loop until one knows the client, or all have been asked: then the client is new, and its flow begins where
-// the datagram arrived. Where an address may have several flows, a connection is looked for, and a new one begins where its address has others.
+// the datagram arrived. Where an address may have several flows, connections are looked for: each loop takes the datagrams of those that it knows, and
+// what is left begins new ones where its address has others. What the kernel has joined goes around together, because strayMost is soon reached otherwise.
 type stray struct {
 	home    *datagramPort // where it arrived
 	b       []byte
@@ -122,8 +123,7 @@ func (d *datagrams) askOtherLoops(p *datagramPort, name []byte, c *sys.Control, 
 	}
 	m := &d.batch[i]
 	s := &stray{home: p, b: bytes.Clone(m.b), seg: m.seg, name: bytes.Clone(name), control: *c}
-	d.stats.Received -= int64(segment.Count(len(m.b), m.seg)) // whoever takes it has received it
-	d.loopStats.BytesRead -= int64(len(m.b))
+	d.notReceived(m.b, m.seg)
 	p.strays++
 	s.next(p)
 	return true
@@ -154,33 +154,56 @@ func (d *datagrams) takeStray(p *datagramPort, s *stray) {
 		p.strays--
 		d.share.strays.Add(-1)
 		if s.b != nil {
-			d.deliver(p, s, nil)
+			d.deliver(p, s)
 		}
 		d.checkEmpty(p)
 		return
 	}
-	var chosen *datagramFlow
-	if f != nil && f.divided() && s.seg == 0 && !s.begins {
+	switch {
+	case f != nil && f.divided() && !s.begins:
 		if s.others == nil {
 			s.others = p
 		}
-		chosen = d.choose(f, s.b)
-		f = chosen
-	}
-	switch {
+		if d.takeConnections(p, f, s); s.b != nil {
+			s.next(p)
+			return
+		}
 	case f != nil:
+		d.deliver(p, s)
+		d.noteStray(p, s)
+		s.b = nil
 	case s.begins: // those that were here have ended
 		s.others = nil
-		s.post(s.home)
-		return
 	default:
 		s.next(p)
 		return
 	}
-	d.deliver(p, s, chosen)
-	d.noteStray(p, s)
-	s.b = nil
 	s.post(s.home)
+}
+
+// takeConnections relays those datagrams of s that belong to f or other flows of its address, and leaves the others in s.
+func (d *datagrams) takeConnections(p *datagramPort, f *datagramFlow, s *stray) {
+	d.received(s)
+	d.divide(f, 0)
+	d.forwardTouched()
+	d.echoes.flush()
+	all, rest := len(s.b), s.b[:0]
+	for _, i := range d.strangers {
+		rest = append(rest, d.batch[i].b...)
+	}
+	d.strangers = d.strangers[:0]
+	d.batch = d.batch[:dgramBatch]
+	if len(rest) < all {
+		d.noteStray(p, s)
+	}
+	if len(rest) == 0 {
+		s.b = nil
+		return
+	}
+	d.notReceived(rest, s.seg)
+	if s.b = rest; len(rest) <= s.seg {
+		s.seg = 0
+	}
 }
 
 // noteStray marks the flows of a client whose datagram another loop has received, which is given the next ones, too. They may have begun
@@ -200,20 +223,26 @@ func (d *datagrams) noteStray(p *datagramPort, s *stray) {
 	}
 }
 
-// deliver relays s, and begins the flow of its client if there is none. Of several flows of an address, chosen is the one that Hooks.Choose has said; nil: it
-// has not been asked.
-func (d *datagrams) deliver(p *datagramPort, s *stray, chosen *datagramFlow) {
-	d.batch[0] = message{b: s.b, seg: s.seg, tos: s.control.TOS, next: -1}
-	d.stats.Received += int64(segment.Count(len(s.b), s.seg))
-	d.loopStats.BytesRead += int64(len(s.b))
-	if chosen != nil {
-		d.assign(chosen, 0)
-	} else {
-		proxy := d.fromProxy(s.name)
-		f := d.findFor(p, s.name, s.control.Local, s.b, proxy)
-		d.meetClient(p, f, s.name, &s.control, 0, proxy, true)
-	}
+// deliver relays s, and begins the flow of its client if there is none.
+func (d *datagrams) deliver(p *datagramPort, s *stray) {
+	d.received(s)
+	proxy := d.fromProxy(s.name)
+	f := d.findFor(p, s.name, s.control.Local, s.b, proxy)
+	d.meetClient(p, f, s.name, &s.control, 0, proxy, true)
 	d.forwardTouched()
 	d.batch = d.batch[:dgramBatch]
 	d.echoes.flush()
+}
+
+// received makes s message 0 of the batch.
+func (d *datagrams) received(s *stray) {
+	d.batch[0] = message{b: s.b, seg: s.seg, tos: s.control.TOS, next: -1}
+	d.stats.Received += int64(segment.Count(len(s.b), s.seg))
+	d.loopStats.BytesRead += int64(len(s.b))
+}
+
+// notReceived has b not count as received here: whoever takes it has received it.
+func (d *datagrams) notReceived(b []byte, seg int) {
+	d.stats.Received -= int64(segment.Count(len(b), seg))
+	d.loopStats.BytesRead -= int64(len(b))
 }

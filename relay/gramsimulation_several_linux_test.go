@@ -252,3 +252,84 @@ func TestSimulateChooseNoMore(t *testing.T) {
 		s.finish()
 	}
 }
+
+// sendMixed has clients that share a socket send one datagram each in turn, count times, as one run.
+func (s *gramSimulation) sendMixed(count int, clients ...int) {
+	var all []byte
+	const size = 100
+	for range count {
+		for _, i := range clients {
+			p := s.clients[i]
+			id := gramID{byte(i), up, p.next[up]}
+			p.next[up]++
+			x := &gramSent{gramID: id, size: size, at: s.ticks, from: p.name}
+			s.sent[id], s.unresolved = x, append(s.unresolved, x)
+			b := make([]byte, size)
+			id.fill(b, 0)
+			all = append(all, b...)
+		}
+	}
+	if e := s.sendOne(s.clients[clients[0]], s.relayName(clients[0]), all, size, 0); e != 0 {
+		s.fail("send: %v", e)
+	}
+}
+
+// Where an address has several flows and the kernel gives what comes from it to another loop, as after an upgrade, a burst of joined datagrams goes to
+// the flows that they are of, and in their order: what the kernel has joined is one question to other loops.
+func TestSimulateStrayBurst(t *testing.T) {
+	s := newGramSimulation(gramWorld{loops: 3, several: true, sniff: 1})
+	for range 4 { // two connections of each of two addresses
+		s.connect()
+	}
+	turns := func() {
+		for range 8 { // from loop to loop
+			s.turn()
+		}
+	}
+	s.keeper.lazy = true
+	s.closeListener()
+	s.turn()
+	for range 4 {
+		for i := range s.clients {
+			s.clientSends(i, 100, 1, 0, false, 0)
+		}
+		turns()
+	}
+	flows := len(s.flows)
+	s.keeper.closeDropped()
+	strayed := false
+	read := func() {
+		turns()
+		strayed, s.strayed = strayed || s.strayed, false // from now on, their order is asked for
+		for i := range s.upstreams {
+			s.upstreamReads(i, 3000)
+		}
+	}
+	for range 20 {
+		for i := range s.clients {
+			s.clientSends(i, 100, 50, 0, true, 0)
+		}
+	}
+	read()
+	s.sendMixed(10, 0, 2)
+	s.sendMixed(10, 1, 3)
+	read()
+	if len(s.flows) != flows || !strayed {
+		t.Errorf("there were %d flows, and are %d; datagrams went astray: %v", flows, len(s.flows), strayed)
+	}
+	s.connect()
+	s.connect()
+	s.sendMixed(10, 0, 2, 4) // and a new connection
+	s.sendMixed(10, 5, 1, 3)
+	read()
+	s.settleGrams()
+	if s.checkGrams(); s.wrong != nil {
+		t.Error(s.wrong)
+	}
+	for _, x := range s.flows[flows:] { // the hook may refuse those that are new
+		if c := s.clientIs(x); c < 4 {
+			t.Errorf("connection %d has another flow", c)
+		}
+	}
+	s.finish()
+}

@@ -249,6 +249,53 @@ groups: {many: {balance: first, retries: 100, members: ["{0}"`
 	})
 }
 
+// A flow that has left its member for want of a route, and whose next members refuse, goes on to those that it has not tried, and does not go back to
+// the one that it has left.
+func TestLeftMemberIsNotTriedAgain(t *testing.T) {
+	if !testnet.Netns(t) {
+		return
+	}
+	far := farSocket(t, "10.9.0.2")
+	last, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer last.Close()
+	own := "udp://" + far.LocalAddr().String()
+	members := []any{own}
+	text := `
+listeners: {l: {listen: "udp://127.0.0.1:0", to: many, timeouts: {idle: 10m}}}
+groups: {many: {balance: first, retries: 100, members: ["{0}"`
+	for i := range 8 { // more than a flow without a route asks for at once
+		text += fmt.Sprintf(", \"{%d}\"", i+1)
+		members = append(members, fmt.Sprintf("udp://127.0.0.1:%d", 20+i)) // nobody is there
+	}
+	k := runKept(t, text+", \"{9}\"]}}\n", append(members, "udp://"+last.LocalAddr().String())...)
+	c := k.to("l")
+	c.Write([]byte("before"))
+	heard(t, far, "before")
+	testnet.IP(t, "link set v0 down")
+	arrived := make(chan struct{})
+	go func() {
+		defer close(arrived)
+		heardAny(last)
+	}()
+	testwait.Until(t, "it goes to the last member", func() bool {
+		c.Write([]byte("moves"))
+		select {
+		case <-arrived:
+			return true
+		default:
+			return false
+		}
+	})
+	for _, m := range members {
+		if n := k.metric("penstock_member_connect_failures_total", fmt.Sprintf(`member="%v"`, m)); n != 1 {
+			t.Errorf("%v has failed %v times", m, n)
+		}
+	}
+}
+
 // heardAny waits for a datagram.
 func heardAny(c net.PacketConn) { c.ReadFrom(make([]byte, 100)) }
 

@@ -414,9 +414,7 @@ func (h *Hooks) pick(f *relay.Flow, p *State) (*upstream.Member, spec.Reason) {
 // connected is the hook that is called when an attempt to connect has ended.
 func (h *Hooks) connected(f *relay.Flow, to *relay.Addr, took time.Duration, err error) {
 	p, w := stateOf(f), stateOf(f).target.Load()
-	if n := p.named(); n != nil && upstream.NoRoute(err) {
-		n.away = to
-	}
+	p.noteRoute(f, to, err)
 	err = h.explainConnect(err, to)
 	if err == nil && w.proxy != nil && !p.plan.Spec.Datagrams {
 		f.Preface(proxyHeader(f, p, w.proxy))

@@ -91,6 +91,13 @@ func (l *Lease) Back() *Member {
 	return m
 }
 
+// Left is called when the flow has an upstream other than the one to which this host has lost its route: there is nothing to go back to.
+func (l *Lease) Left() {
+	if l.given != nil {
+		l.given.away = nil
+	}
+}
+
 // BackForNow is Back for a flow that has tried so many other members that it has to wait before it tries the rest; nil: it has not.
 func (l *Lease) BackForNow() *Member {
 	g := l.given

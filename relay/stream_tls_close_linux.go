@@ -36,11 +36,21 @@ func (t *flowTLS) allDown() bool {
 }
 
 // allRead reports whether nothing can be read from a side. Of a Unix socket, the kernel counts an urgent byte for ever that reads have
-// skipped; then poll(2) tells, which for TCP would say nothing of less than the low-water mark.
+// skipped; then poll(2) tells, which for TCP would say nothing of less than the low-water mark. Of a TCP socket whose next byte is urgent, it does not count
+// what is behind that (tcp_inq); then a peek tells.
 func (f *streamFlow) allRead(k sys.Kernel, side int) bool {
 	fd := int(f.fd[side])
 	n, e := k.ReadQueued(fd)
-	return e == 0 && (n == 0 || !f.tcp[side] && !sys.Readable(k, fd))
+	switch {
+	case e != 0:
+		return false
+	case n > 0:
+		return !f.tcp[side] && !sys.Readable(k, fd)
+	case f.tcp[side] && k.AtMark(fd):
+		unread, e := k.HasUnread(fd)
+		return e == 0 && !unread
+	}
+	return true
 }
 
 // upstreamsTurn reports whether the client does not owe the upstream anything: the upstream has spoken last, after it

@@ -277,6 +277,10 @@ func (r *kernelRun) state() string {
 		}
 		in, _ := r.k.ReadQueued(fd)
 		fmt.Fprintf(&b, "end %d: poll %#x, counts %+v %v, %d to read, at mark %v; ", i, r.k.Poll(fd, sys.PollIn|sys.PollOut|sys.PollRdHup|sys.PollPri), c, errno, in, r.k.AtMark(fd))
+		if r.k.AtMark(fd) && !sys.HasError(r.k, fd) { // which would be taken
+			unread, e := r.k.HasUnread(fd)
+			fmt.Fprintf(&b, "unread %v %v; ", unread, e)
+		}
 	}
 	n, e := r.k.ReadQueued(r.pipe[0])
 	fmt.Fprintf(&b, "pipe %d %v", n, e)

@@ -525,7 +525,16 @@ func (s *tcpSocket) remote(sa *sys.Sockaddr) sys.Errno {
 
 func (s *tcpSocket) readQueued() (int, sys.Errno) { return s.unread(), 0 }
 
-func (s *tcpSocket) hasUnread() (bool, sys.Errno) { return s.unread() > 0, 0 }
+func (s *tcpSocket) hasUnread() (bool, sys.Errno) {
+	if n := s.in.len(); n > 1 || n == 1 && !s.atMark() {
+		return true, 0
+	}
+	_, e := s.nothing()
+	if e == sys.EAGAIN {
+		e = 0
+	}
+	return false, e
+}
 
 func (s *tcpSocket) writeQueued() int {
 	n := s.out.len()

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"slices"
 	"sync"
 	"syscall"
 
@@ -15,6 +14,7 @@ type gramKernel struct {
 	*simkernel.Process
 	s       *gramSimulation
 	watched map[int]gramWatch
+	refused int // sockets that could not be made
 }
 
 // gramCalls are calls, of all processes.
@@ -40,6 +40,7 @@ func (k *gramKernel) RecvBatch(fd int, family sys.Family, v *sys.Vector, from, n
 func (k *gramKernel) SendBatch(fd int, v *sys.Vector, from, n int) (int, sys.Errno) {
 	k.s.calls.writes++
 	k.lookAtNote(fd)
+	k.lookAtFinal()
 	k.lookAtRuns(v, from, n)
 	k.lookAtLone(fd, v, from, n)
 	m, e := k.Process.SendBatch(fd, v, from, n)
@@ -60,6 +61,20 @@ func (k *gramKernel) lookAtNote(fd int) {
 		d.slab.Each(func(f *datagramFlow) {
 			if note := d.keep.turn.Note(); f.kept && int(f.fd) == fd && (note.Slot != f.slot || note.Generation != f.gen) {
 				k.s.fail("the upstream of the flow in slot %d is read, or sent to, and the note names slot %d", f.slot, note.Slot)
+			}
+		})
+	}
+}
+
+// lookAtFinal checks that a flow for which its hook has no upstream any more is noted as ended before anything is sent that waits with it: this process may die then.
+func (k *gramKernel) lookAtFinal() {
+	if k.s.core == nil || k.s.restoring || k.s.kind.routes == 0 {
+		return
+	}
+	for _, d := range k.s.core.datagrams.all {
+		d.slab.Each(func(f *datagramFlow) {
+			if x := k.s.lifeOf(f.Value()); x != nil && x.route.nobody == k.s.ticks && f.kept && d.record(f).State() != recordFinal {
+				k.s.fail("the flow in slot %d has no upstream any more, and its record does not say that it ends", f.slot)
 			}
 		})
 	}
@@ -95,7 +110,11 @@ func (k *gramKernel) Datagram(family sys.Family) (int, sys.Errno) {
 	if family == sys.IPv6 && k.s.kind.noIPv6 {
 		return -1, syscall.EAFNOSUPPORT
 	}
-	return k.Process.Datagram(family)
+	fd, e := k.Process.Datagram(family)
+	if e != 0 {
+		k.refused++
+	}
+	return fd, e
 }
 
 // gramWatch is what a descriptor is watched for, and what its events say.
@@ -171,6 +190,9 @@ func (s *gramSimulation) lookAtWatches(f *datagramFlow) {
 // lookAtEviction checks that a flow has ended for want of a place, and that none was there that is worth less: one without an answer that
 // has waited long enough for it.
 func (s *gramSimulation) lookAtEviction(x *gramLife, r *Record) {
+	if n := s.core.datagrams.all[x.loop].rests.len(); n > 0 && s.kind.maxFlows == 0 && s.process.Fault == nil && !s.restoring {
+		s.fail("flow %d was evicted, and on its loop %d sockets rest", x.number, n)
+	}
 	if s.kind.maxFlows == 0 || s.kind.limit > 0 || s.process.Fault != nil {
 		return
 	}
@@ -190,6 +212,39 @@ func (s *gramSimulation) lookAtEviction(x *gramLife, r *Record) {
 			s.fail("flow %d was evicted, which had an answer, and the one in slot %d waits in vain", x.number, f.slot)
 		}
 	})
+}
+
+// lookAtPlaces checks that a loop which has refused a new client a place has no flow that is worth less than a new one.
+func (s *gramSimulation) lookAtPlaces(i int, last *gramDrops) {
+	d := s.core.datagrams.all[i]
+	if s.kind.maxFlows == 0 || s.kind.limit > 0 || s.process.Fault != nil || s.kind.busy > 0 || s.kind.sniff > 0 { // or flows come to the lists and leave them within a batch
+		return
+	}
+	worthless := func(a *ages) *datagramFlow {
+		for f := a.oldest; f != nil; f = f.newer {
+			place := max(s.drops.patience[f.port.fd], last.patience[f.port.fd]) // an answer may have come after that
+			switch {
+			case f.verified || f.answers > f.requests:
+				place = inUseTime
+			case f.answered:
+				place = patienceAfter(f.firstByte)
+			}
+			unread := sys.Readable(s.process, f.port.fd) || f.fd >= 0 && sys.Readable(s.process, int(f.fd))
+			if d.loop.Seen-f.active > place && !unread && f.evictable(nil) {
+				return f
+			}
+		}
+		return nil
+	}
+	all := []*ages{&d.silent}
+	if last.answered[i] && s.drops.answered[i] { // the first answer may have come after that
+		all = append(all, &d.answered)
+	}
+	for _, a := range all {
+		if f := worthless(a); f != nil {
+			s.fail("a new client of loop %d was refused a place, and the flow in slot %d has been silent for %v\n%s", d.loop.Index, f.slot, d.loop.Now-f.active, s.describeGrams())
+		}
+	}
 }
 
 // upstreamReady reports whether the flow has an upstream.
@@ -219,12 +274,23 @@ func (s *gramSimulation) checkGramCounts() {
 			s.fail("a listener was closed, and whoever waits for that would wait for ever")
 		}
 	}
-	if s.deaths > 0 || slices.ContainsFunc(s.flows, func(f *gramLife) bool { return f.records == 0 }) {
-		return
-	}
 	var sum loopCounters
 	for _, d := range s.core.datagrams.all {
 		sum.add(d.loopStats)
+	}
+	unknown := int64(0) // flows without a record: how they have ended, they have not told
+	for _, f := range s.flows {
+		if f.records == 0 {
+			unknown++
+		}
+	}
+	for c, n := range s.seen.causes {
+		if more := sum.Ended[c] - int64(n); more < 0 || more > unknown {
+			s.fail("%d flows have told that they ended with %v, %d others have told nothing, and the loops have counted %d", n, c, unknown, sum.Ended[c])
+		}
+	}
+	if s.deaths > 0 || unknown > 0 {
+		return
 	}
 	var all [2]moved
 	for _, f := range s.flows {

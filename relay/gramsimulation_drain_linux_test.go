@@ -122,7 +122,7 @@ func (s *gramSimulation) lookAtOwn(f *datagramFlow, life *gramLife) {
 	case f.own < 0:
 		life.ownAt = 0
 	case life.ownAt == 0:
-		life.ownAt = s.ticks
+		life.ownAt, s.regroupedAt = s.ticks, s.ticks
 	}
 }
 

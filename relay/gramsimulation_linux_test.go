@@ -36,10 +36,12 @@ type gramSimulation struct {
 	discardedEarlier int64       // by flows that have ended, less what those that go on had when this process began
 	refused          bool        // an upstream has been away
 	faulted          bool        // calls have failed
+	faultedAt        int64       // when they did last, by ticks
 	failsWith        sys.Errno   // what sends fail with, as long as calls do; 0: they do not
 	handing          bool        // HandOver runs
 	unknown          int         // flows that were lost, without a record, since their loop has no socket of the listener and got none
-	strayed          bool        // loops have asked others about a datagram, which may overtake the one behind it
+	strayedAt        int64       // when loops asked others about a datagram last, which the one behind it may overtake
+	regroupedAt      int64       // when it changed last by which socket a client is heard
 	relistens        int
 	in               *sys.Vector
 	out              *sys.Vector
@@ -174,6 +176,7 @@ type gramLife struct {
 	in       int64 // bytes of the client when it was looked at last, and whether it had been sent something
 	replied  bool
 	killed   bool  // by an operator
+	inTurns  int   // processes that have died in its turn
 	ownAt    int64 // since when it has a socket of its own; 0: it has none
 	pace     gramPace
 	told     simTold
@@ -476,8 +479,12 @@ func (s *gramSimulation) died() {
 	}
 	if s.core != nil {
 		for _, d := range s.core.datagrams.all {
+			note := d.keep.turn.Note()
 			d.slab.Each(func(f *datagramFlow) {
 				if x := s.lifeOf(f.Value()); x != nil {
+					if note.Slot == f.slot && note.Generation == f.gen {
+						x.inTurns++
+					}
 					x.kept = f.kept && d.record(f).Generation() == f.gen
 				}
 			})
@@ -608,7 +615,7 @@ func (s *gramSimulation) explainsGram(f *gramLife, c Cause) bool {
 	case CauseUpstreamRefused:
 		return s.explainsRefusal(f)
 	case CauseNoUpstream:
-		return s.refused || s.removedEver || s.routesMiss()
+		return s.routesMiss() || !s.oneReachable() || s.process.Fault != nil || s.kind.limit > 0
 	case CauseOverload:
 		return s.shedNow(f.number, quiet+time.Duration(s.deaths+s.upgrades)<<activeBits) // each process knows the time before it as roughly
 	case CauseDrained:
@@ -618,11 +625,28 @@ func (s *gramSimulation) explainsGram(f *gramLife, c Cause) bool {
 	case CauseEvicted:
 		return s.kind.maxFlows > 0 || s.kind.limit > 0 || s.process.Fault != nil
 	case CauseCrashed: // HandOver ends flows that have no upstream
-		return s.handing && f.sniff.begun && !f.sniff.chosen || s.deaths+s.upgrades > 0
+		return s.handing && (f.sniff.begun && !f.sniff.chosen || s.keeper.full() || s.process.Fault != nil) || s.restoring && s.mayCrash(f)
 	case CauseClosed:
-		return s.closing || s.relistens > 0 && (s.kind.network == 3 || s.faulted || s.kind.limit > 0) // flows of UDP get sockets of their own
+		return s.closing || s.relistens > 0 && f.ownAt == 0 && (s.kind.network == 3 || s.faulted || s.kind.limit > 0) // flows of UDP get sockets of their own
 	case CauseNoDescriptors, CauseNoPorts, CauseUpstreamFailed:
 		return s.process.Fault != nil || s.kind.limit > 0
+	}
+	return false
+}
+
+// mayCrash reports whether the next process may not be able to go on with a flow.
+func (s *gramSimulation) mayCrash(f *gramLife) bool {
+	return f.lost || f.inTurns >= crashesMost || s.keeper.full() || // or its socket is not held
+		s.kind.routes > 0 || // its process has died while it asked by its own socket
+		s.relistens > 0 || s.drain.ever || s.successor.ever || s.groups.exempt[s.clientIs(f)] // its listener is gone, or its client has a newer flow
+}
+
+// oneReachable reports whether a flow can be connected to one of the upstreams, as far as the schedule knows.
+func (s *gramSimulation) oneReachable() bool {
+	for i, at := range s.removed {
+		if at == 0 && (s.kind.network != 3 || s.upstreams[i] != nil) {
+			return true
+		}
 	}
 	return false
 }
@@ -649,14 +673,16 @@ func (s *gramSimulation) turn() {
 
 // turnLoop is one turn of a loop. Who has no listener tries to listen again.
 func (s *gramSimulation) turnLoop(i int) {
-	s.ticks++
+	s.tick()
 	s.call(func() {
 		i %= len(s.core.loops)
 		s.stepper.Turn(s.core.loops[i])
 		if n := len(s.core.datagrams.all[i].noting); n > 0 {
 			s.fail("%d flows are not noted at the end of a turn", n)
 		}
-		s.strayed = s.strayed || s.core.datagrams.strays.Load() > 0
+		if s.core.datagrams.strays.Load() > 0 {
+			s.strayedAt = s.ticks
+		}
 	})
 	if s.listener == nil && s.wrong == nil && !s.drain.begun {
 		s.call(func() {

@@ -155,12 +155,26 @@ func (s *gramSimulation) readGram(p *gramEnd, i int, dir byte) bool {
 	return true
 }
 
-// mayOvertake reports whether a datagram may arrive after a later one of its client: what goes from loop to loop; an echo, which comes from the listener,
-// be it by one flow or another; what a port has received while the flow got a socket of its own, or before if it could not be read, as the own one may be read first; and what was in the queue of one
-// loop when the sockets changed, so that the next one came to another.
+// tick counts a step or a turn.
+func (s *gramSimulation) tick() {
+	s.ticks++
+	if s.process.Fault != nil {
+		s.faultedAt = s.ticks
+	}
+}
+
+// mayOvertake reports whether a datagram may arrive after a later one of its client. Since it was sent, there was something that went from loop to loop; or it
+// is an echo, which comes from the listener, be it by one flow or another; or it was what a port has received while the flow got a socket of its own, or before if
+// it could not be read, as the own one may be read first; or it was in the queue of one loop when the sockets changed, so that the next one came to another.
 func (s *gramSimulation) mayOvertake(x *gramSent, dir byte) bool {
 	closing := s.relistens > 0 || s.drain.ever || s.drain.begun || s.successor.ever
-	return x.dir == up && (s.strayed || s.groups.exempt[x.client] && s.kind.loops > 1 || closing && (dir != x.dir || s.kind.busy > 0 || s.faulted))
+	switch {
+	case x.dir != up:
+		return false
+	case s.strayedAt >= x.at, closing && dir != x.dir:
+		return true
+	}
+	return s.regroupedAt >= x.at && (s.groups.exempt[x.client] && s.kind.loops > 1 || s.kind.busy > 0 || s.faultedAt >= x.at)
 }
 
 // arrived checks a datagram that a peer has got.

@@ -30,6 +30,7 @@ type gramTold struct {
 	at        time.Duration
 	processes int
 	look      int64 // gramRoutes.looks
+	tick      int64
 }
 
 // gramRoute is what a flow has of it.
@@ -67,7 +68,7 @@ func (s *gramSimulation) routesStart() {
 	s.routes.told = make(map[netip.AddrPort]gramTold)
 	s.world.Told = func(local netip.AddrPort, e sys.Errno) {
 		s.routes.count++
-		s.routes.told[local] = gramTold{e, s.world.Elapsed(), s.processes, s.routes.looks}
+		s.routes.told[local] = gramTold{e, s.world.Elapsed(), s.processes, s.routes.looks, s.ticks}
 	}
 	if s.kind.routes == 0 {
 		return
@@ -312,7 +313,7 @@ func (s *gramSimulation) explainsRefusal(x *gramLife) bool {
 // lookAtTolds checks, when nothing is under way any more, that a flow which was told of an ICMP message has done what its policy says. One that has
 // just had no route takes the message for the end of that.
 func (s *gramSimulation) lookAtTolds() {
-	if s.kind.config.OnUnreachable == UnreachableIgnore || s.faulted {
+	if s.kind.config.OnUnreachable == UnreachableIgnore {
 		return
 	}
 	for _, x := range s.flows {
@@ -320,7 +321,7 @@ func (s *gramSimulation) lookAtTolds() {
 		if x.records > 0 || x.lost || !r.from.IsValid() {
 			continue
 		}
-		if m, told := s.routes.told[r.from]; told && m.processes == s.processes && !(saysNoRoute(m.e) && r.process == s.processes && r.times+r.hearings > 0) {
+		if m, told := s.routes.told[r.from]; told && m.processes == s.processes && s.faultedAt < m.tick && !(saysNoRoute(m.e) && r.process == s.processes && r.times+r.hearings > 0) {
 			s.fail("flow %d was told %v at %v, and goes on by the same socket\n%s", x.number, m.e, m.at, s.describeGrams())
 		}
 	}

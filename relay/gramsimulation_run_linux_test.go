@@ -179,7 +179,7 @@ var gramLengths = [...]int{gramHead, 13, 20, 100, 500, 1200, 1400, 1472, 3000}
 
 // do does a step.
 func (s *gramSimulation) do(x gramStep) {
-	s.ticks++
+	s.tick()
 	if s.does(x) {
 		s.seen.steps[x.kind]++
 	}

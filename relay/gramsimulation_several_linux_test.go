@@ -239,15 +239,15 @@ func TestSimulateChooseNoMore(t *testing.T) {
 			}
 		})
 		flows := len(s.flows)
-		s.strayed = false
+		s.strayedAt = 0
 		s.keeper.closeDropped()
 		send(3, joined)
 		s.settleGrams()
 		if s.checkGrams(); s.wrong != nil {
 			t.Errorf("joined %v: %v", joined, s.wrong)
 		}
-		if len(s.flows) != flows || !s.strayed {
-			t.Errorf("joined %v: there were %d flows, and are %d; datagrams went astray: %v", joined, flows, len(s.flows), s.strayed)
+		if len(s.flows) != flows || s.strayedAt == 0 {
+			t.Errorf("joined %v: there were %d flows, and are %d; datagrams went astray: %v", joined, flows, len(s.flows), s.strayedAt > 0)
 		}
 		s.finish()
 	}
@@ -300,7 +300,7 @@ func TestSimulateStrayBurst(t *testing.T) {
 	strayed := false
 	read := func() {
 		turns()
-		strayed, s.strayed = strayed || s.strayed, false // from now on, their order is asked for
+		strayed, s.strayedAt = strayed || s.strayedAt > 0, 0 // from now on, their order is asked for
 		for i := range s.upstreams {
 			s.upstreamReads(i, 3000)
 		}

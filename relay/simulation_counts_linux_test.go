@@ -47,6 +47,17 @@ func (s *simulation) checkCounts() {
 	}
 	var causes [64]int64
 	var admitted, attempts, connected, pending, rudes int64
+	unknown := int64(0) // flows without a record
+	for _, f := range s.flows {
+		if f.records == 0 {
+			unknown++
+		}
+	}
+	for c, n := range s.seen.causes {
+		if more := sum.Ended[c] + s.vanished.Ended[c] - int64(n); more < 0 || more > unknown {
+			s.fail("%d flows have told that they ended with %v, %d others have told nothing, and the loops have counted %d", n, Cause(c), unknown, sum.Ended[c])
+		}
+	}
 	for _, f := range s.flows {
 		if f.lost || f.crashed {
 			return

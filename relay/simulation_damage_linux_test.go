@@ -18,7 +18,15 @@ func (s *simulation) damage(n int) bool {
 	}
 	key := keys[n%len(keys)]
 	index := loopOf(key)
+	gone := loopCounters{}
+	if index < len(s.core.stats) {
+		gone = *s.core.stats[index]
+	}
 	s.died()
+	for i, n := range totalsOf([]*loopCounters{&gone}) {
+		s.totals[i] -= n
+	}
+	s.vanished.add(&gone)
 	if st := s.begun.byLoop; index < len(st) {
 		s.begun.flows -= st[index]
 	}

@@ -138,7 +138,7 @@ func (s *simulation) answer(i, how int) bool {
 	}
 	e := [...]sys.Errno{0, 0, 0, 0, sys.ECONNREFUSED, simkernel.TimedOut}[how%6]
 	if e != 0 {
-		s.refused = true
+		s.refusals++
 	}
 	s.world.Answer(i%n, e)
 	return true
@@ -151,7 +151,7 @@ func (s *simulation) explainsEarly(f *simFlow, c Cause) bool {
 	case CauseRefused:
 		return f.half[up].sent < int64(f.plan.sniff) || f.plan.sniff > 0 && s.world.Elapsed()-f.began >= simPatience
 	case CauseNoUpstream:
-		return f.plan.dead > attemptsAtOnce || s.refused || s.limits || s.scarce
+		return f.plan.dead > attemptsAtOnce || s.refusals >= simGoodAttempts || s.limits || s.scarce
 	case CauseConnectTimeout:
 		return s.limits && age >= simConnectMost
 	case CauseQueueTimeout:
@@ -220,7 +220,7 @@ func (s *simulation) checkRecord(f *simFlow, r *Record) {
 	switch {
 	case r.Attempts > 0 && r.Upstream != s.to[network] && r.Upstream != s.dead[network] && (f.builtin == 0 || r.Upstream != Addr{Network: f.builtin}):
 		s.fail("flow %d has the upstream %s", f.id, r.Upstream)
-	case r.Cause == CauseEnd && s.attemptsWrong(f, r) && !s.refused && !s.limits && !s.scarce && (s.handshakes == 0 || !f.secure.at[sideUpstream]): // a handshake that others wait for may be given up
+	case r.Cause == CauseEnd && s.attemptsWrong(f, r) && s.refusals == 0 && !s.limits && !s.scarce && (s.handshakes == 0 || !f.secure.at[sideUpstream]): // a handshake that others wait for may be given up
 		s.fail("flow %d has made %d attempts, of which %d had to fail", f.id, r.Attempts, f.plan.dead)
 	case r.Down.Read > 0 && r.FirstByte == 0 && r.Cause != CauseCrashed:
 		s.fail("flow %d has %d bytes from its upstream, and does not say when the first came", f.id, r.Down.Read)

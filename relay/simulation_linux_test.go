@@ -47,13 +47,14 @@ type simulation struct {
 	processes    int
 	faults       func(simkernel.Call, int) (int, sys.Errno) // of the next process, while it restores
 	scarce       bool                                       // the kernel had no descriptors or memory at times
+	vanished     loopCounters                               // of ledgers that could not be read
 	totals       simTotals
 	acceptErrors int64     // of all processes
 	recorded     simCounts // by all records
 	seen         simSeen
 	looked       simLooked
 	attempts     int  // to connect to an upstream
-	refused      bool // connects were, or timed out
+	refusals     int  // of connects, which were refused, or timed out
 	closing      bool // the engine was closed
 	settling     bool // nothing new happens any more
 	begun        begunWith

@@ -333,7 +333,7 @@ func (s *simulation) explainsTLS(f *simFlow, c Cause) bool {
 	case CauseClientTLS:
 		return x.at[sideClient] && (f.broke[sideClient] || late)
 	case CauseUpstreamTLS:
-		return x.at[sideUpstream] && (f.broke[sideUpstream] || late || x.always || s.refused || s.scarce)
+		return x.at[sideUpstream] && (f.broke[sideUpstream] || late || x.always || s.refusals > 0 || s.scarce)
 	case CauseClientTruncated:
 		return x.at[sideClient] && f.broke[sideClient] && (s.kernelTLS || !f.leftWell())
 	case CauseUpstreamTruncated:

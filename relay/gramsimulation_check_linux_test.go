@@ -135,7 +135,13 @@ func (s *gramSimulation) lookAtLoop(d *datagrams, clients map[gramClientAt]bool)
 				restored = append(restored, &x.told)
 			}
 			if n := f.moved[up].read + f.moved[down].read; n != x.moved && x.pace.rate == 0 { // what is dropped as too much does not move
-				x.moved, x.activeAt = n, s.lookedAt // or later: a call may take its time, as one that waits for the holder
+				if n > x.moved {
+					x.activeAt = s.lookedAt // or later: a call may take its time, as one that waits for the holder
+				}
+				x.moved = n
+			}
+			if !f.noting {
+				x.notedAt = x.activeAt
 			}
 			x.loop = d.loop.Index
 			s.lookAtOwn(f, x)

@@ -169,6 +169,7 @@ type gramLife struct {
 	began    time.Duration
 	moved    int64
 	activeAt time.Duration
+	notedAt  time.Duration // what the next process knows of that
 	sniff    gramSniff
 	record   Record
 	several  gramSeveral
@@ -486,6 +487,9 @@ func (s *gramSimulation) died() {
 						x.inTurns++
 					}
 					x.kept = f.kept && d.record(f).Generation() == f.gen
+					if f.noting {
+						x.activeAt = x.notedAt
+					}
 				}
 			})
 		}
@@ -536,7 +540,7 @@ func (s *gramSimulation) admit(f *Flow) Cause {
 	if peer.Network == UDP {
 		name = peer.AddrPort.String()
 	}
-	x := &gramLife{number: len(s.flows), client: name, began: s.world.Elapsed(), activeAt: s.world.Elapsed()}
+	x := &gramLife{number: len(s.flows), client: name, began: s.world.Elapsed(), activeAt: s.world.Elapsed(), notedAt: s.world.Elapsed()}
 	s.flows = append(s.flows, x)
 	s.startSniff(f, x)
 	s.limitGrams(f, x)
@@ -602,12 +606,17 @@ func (s *gramSimulation) done(r *Record) {
 	}
 }
 
+// roughly returns how far off a process may be about when a flow was active last: of the time before it, each one knows no more than its record.
+func (s *gramSimulation) roughly() time.Duration {
+	return time.Duration(s.deaths+s.upgrades) << activeBits
+}
+
 // explainsGram reports whether what happened explains the cause in a flow's record.
 func (s *gramSimulation) explainsGram(f *gramLife, c Cause) bool {
 	quiet := s.world.Elapsed() - f.activeAt
 	switch c {
 	case CauseIdle:
-		return s.deaths+s.upgrades > 0 || quiet >= gramIdle
+		return quiet+s.roughly() >= gramIdle
 	case CauseRefused:
 		return f.sniff.turnsAway()
 	case CauseAnswered:
@@ -617,7 +626,7 @@ func (s *gramSimulation) explainsGram(f *gramLife, c Cause) bool {
 	case CauseNoUpstream:
 		return s.routesMiss() || !s.oneReachable() || s.process.Fault != nil || s.kind.limit > 0
 	case CauseOverload:
-		return s.shedNow(f.number, quiet+time.Duration(s.deaths+s.upgrades)<<activeBits) // each process knows the time before it as roughly
+		return s.shedNow(f.number, quiet+s.roughly())
 	case CauseDrained:
 		return s.drain.ended
 	case CauseKilled:

@@ -187,16 +187,16 @@ func (d *datagrams) takeConnections(p *datagramPort, f *datagramFlow, s *stray) 
 	d.divide(f, 0)
 	d.forwardTouched()
 	d.echoes.flush()
-	all, rest := len(s.b), s.b[:0]
+	left, all, rest := len(d.strangers) > 0, len(s.b), s.b[:0] // what is left may be an empty datagram
 	for _, i := range d.strangers {
 		rest = append(rest, d.batch[i].b...)
 	}
 	d.strangers = d.strangers[:0]
 	d.batch = d.batch[:dgramBatch]
-	if len(rest) < all {
+	if !left || len(rest) < all {
 		d.noteStray(p, s)
 	}
-	if len(rest) == 0 {
+	if !left {
 		s.b = nil
 		return
 	}

@@ -333,3 +333,70 @@ func TestSimulateStrayBurst(t *testing.T) {
 	}
 	s.finish()
 }
+
+// An empty datagram is of no connection, so that Hooks.Choose has another one begin. One that goes from loop to loop is not lost at a loop that knows others of
+// its address.
+func TestSimulateStrayEmpty(t *testing.T) {
+	s := newGramSimulation(gramWorld{loops: 3, several: true, sniff: 1})
+	shown := 0
+	change := func() {
+		cfg := *s.listener.cfg.Load()
+		choose, sniff := cfg.Hooks.Choose, cfg.Hooks.Sniff
+		cfg.Hooks.Choose = func(flows []*Flow, b []byte) *Flow {
+			if len(b) == 0 {
+				return nil
+			}
+			return choose(flows, b)
+		}
+		cfg.Hooks.Sniff = func(f *Flow, b []byte, last bool) (int, SniffNext) {
+			if b == nil || len(b) > 0 {
+				return sniff(f, b, last)
+			}
+			shown++
+			x := &s.lifeOf(f.Value()).sniff
+			x.refuses, x.ended = true, true
+			s.counted++ // it is dropped, and none of those that are asked for
+			return 0, SniffRefuse
+		}
+		s.call(func() {
+			if err := s.listener.Update(cfg); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	change()
+	for range 4 { // two connections of each of two addresses
+		s.connect()
+	}
+	turns := func() {
+		for range 8 { // from loop to loop
+			s.turn()
+		}
+	}
+	s.keeper.lazy = true
+	s.closeListener()
+	s.turn()
+	change() // of the next one
+	for range 4 {
+		for i := range s.clients {
+			s.clientSends(i, 100, 1, 0, false, 0)
+		}
+		turns()
+	}
+	s.keeper.closeDropped()
+	s.strayedAt = 0
+	for i := range 2 { // of each address
+		if e := s.sendOne(s.clients[i], s.relayName(i), nil, 0, 0); e != 0 {
+			t.Fatal(e)
+		}
+	}
+	turns()
+	if shown != 2 || s.strayedAt == 0 {
+		t.Errorf("of 2 empty datagrams, %d have begun a connection; some went astray: %v", shown, s.strayedAt > 0)
+	}
+	s.settleGrams()
+	if s.checkGrams(); s.wrong != nil {
+		t.Error(s.wrong)
+	}
+	s.finish()
+}

@@ -37,7 +37,7 @@ func (t *flowTLS) allDown() bool {
 
 // allRead reports whether nothing can be read from a side. Of a Unix socket, the kernel counts an urgent byte for ever that reads have
 // skipped; then poll(2) tells, which for TCP would say nothing of less than the low-water mark. Of a TCP socket whose next byte is urgent, it does not count
-// what is behind that (tcp_inq); then a peek tells.
+// what is behind that (tcp_inq); then a peek tells, the second one if the first has stopped at the byte because a signal was pending, see pump.Half.disturbed.
 func (f *streamFlow) allRead(k sys.Kernel, side int) bool {
 	fd := int(f.fd[side])
 	n, e := k.ReadQueued(fd)
@@ -48,6 +48,9 @@ func (f *streamFlow) allRead(k sys.Kernel, side int) bool {
 		return !f.tcp[side] && !sys.Readable(k, fd)
 	case f.tcp[side] && k.AtMark(fd):
 		unread, e := k.HasUnread(fd)
+		if e == 0 && !unread && sys.Readable(k, fd) { // by the end of the stream, too
+			unread, e = k.HasUnread(fd)
+		}
 		return e == 0 && !unread
 	}
 	return true

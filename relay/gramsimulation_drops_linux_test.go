@@ -21,7 +21,7 @@ type gramDrops struct {
 	full     bool                  // a port or an upstream's socket took nothing more for a while, and hardly more could be held
 }
 
-// ended reports whether a flow has ended since then with one of these causes, or with any if there are none.
+// endedSince reports whether a flow has ended since then with one of these causes, or with any if there are none.
 func (s *gramSimulation) endedSince(last *gramDrops, with ...Cause) bool {
 	for c, n := range s.seen.causes {
 		if int64(n) > last.causes[c] && (len(with) == 0 || slices.Contains(with, c)) {

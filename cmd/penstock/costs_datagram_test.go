@@ -4,7 +4,6 @@ import (
 	encoding "encoding/binary"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/testnet"
 	"github.com/penstock/penstock/internal/testwait"
@@ -25,7 +24,6 @@ func newDatagramCosts(t *testing.T, flags ...string) *datagramCosts {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { upstream.Close() })
-	upstream.SetDeadline(time.Now().Add(patience))
 	k := &datagramCosts{costs: traceRelay(t, "udp", upstream.LocalAddr(), flags...), upstream: upstream}
 	k.client = k.dial()
 	k.pass(k.client, upstream, true, 1, 1)
@@ -39,7 +37,6 @@ func (k *datagramCosts) dial() *net.UDPConn {
 		k.t.Fatal(err)
 	}
 	k.t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(patience))
 	return c.(*net.UDPConn)
 }
 
@@ -66,7 +63,7 @@ func (k *datagramCosts) sendRun(c *net.UDPConn, to net.Addr, size, n int) {
 func (k *datagramCosts) sendMsg(c *net.UDPConn, to net.Addr, b, oob []byte) {
 	k.t.Helper()
 	at, _ := to.(*net.UDPAddr)
-	if _, _, err := c.WriteMsgUDP(b, oob, at); err != nil {
+	if _, _, err := inTime(c).WriteMsgUDP(b, oob, at); err != nil {
 		k.t.Fatal(err)
 	}
 }
@@ -76,7 +73,7 @@ func (k *datagramCosts) receive(c *net.UDPConn, size, n int) {
 	k.t.Helper()
 	b := make([]byte, 1<<16)
 	for i := range n {
-		got, from, err := c.ReadFrom(b)
+		got, from, err := inTime(c).ReadFrom(b)
 		if err != nil || got != size {
 			k.t.Fatalf("datagram %d of %d has %d bytes, want %d: %v", i+1, n, got, size, err)
 		}

@@ -104,9 +104,18 @@ func (k *costs) turn() {
 	k.idle()
 }
 
+// inTime returns a connection of which the next call has its time: on a busy machine an exchange can take longer than any one of its waits.
+func inTime[C net.Conn](c C) C {
+	c.SetDeadline(time.Now().Add(patience))
+	return c
+}
+
 // samples is how often an exchange is counted. All counts should be equal; the median keeps a packet that
 // the kernel was late with out.
 const samples = 5
+
+// mostDisturbed is how many exchanges may be counted in vain.
+const mostDisturbed = 100
 
 // count returns the calls of an exchange, after others that let grow what grows once.
 func (k *costs) count(warm int, exchange func()) testkernel.Calls {
@@ -116,13 +125,13 @@ func (k *costs) count(warm int, exchange func()) testkernel.Calls {
 	}
 	k.trace.Take()
 	var all []testkernel.Calls
-	for deadline := time.Now().Add(patience); len(all) < samples; {
+	for disturbed := 0; len(all) < samples; {
 		exchange()
 		c := k.trace.Take()
 		if c.Disturb == "" {
 			all = append(all, c)
-		} else if time.Now().After(deadline) {
-			k.t.Fatalf("every exchange is disturbed: %s", c.Disturb)
+		} else if disturbed++; disturbed > mostDisturbed {
+			k.t.Fatalf("%d exchanges were disturbed: %s", disturbed, c.Disturb)
 		}
 	}
 	slices.SortFunc(all, func(a, b testkernel.Calls) int { return a.All() - b.All() })

@@ -32,7 +32,6 @@ func (k *streamCosts) dial() net.Conn {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	c.SetDeadline(time.Now().Add(patience))
 	k.t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -44,7 +43,6 @@ func (k *streamCosts) accept() net.Conn {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	c.SetDeadline(time.Now().Add(patience))
 	k.t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -69,7 +67,7 @@ func (k *streamCosts) end(a, b net.Conn) {
 		return ok && s.state == tcpCloseWait
 	})
 	k.turn()
-	if n, err := b.Read(make([]byte, 1)); err != io.EOF {
+	if n, err := inTime(b).Read(make([]byte, 1)); err != io.EOF {
 		k.t.Fatalf("%d bytes and %v behind the end", n, err)
 	}
 	b.Close()
@@ -83,7 +81,7 @@ func (k *streamCosts) end(a, b net.Conn) {
 // arrive sends a message to the relay's socket with a port, and waits until all of it is there.
 func (k *streamCosts) arrive(from net.Conn, port string, msg []byte) {
 	k.t.Helper()
-	if _, err := from.Write(msg); err != nil {
+	if _, err := inTime(from).Write(msg); err != nil {
 		k.t.Fatal(err)
 	}
 	k.queued(port, portOf(from.LocalAddr()), len(msg))
@@ -91,7 +89,7 @@ func (k *streamCosts) arrive(from net.Conn, port string, msg []byte) {
 
 func (k *streamCosts) read(c net.Conn, n int) {
 	k.t.Helper()
-	if _, err := io.ReadFull(c, make([]byte, n)); err != nil {
+	if _, err := io.ReadFull(inTime(c), make([]byte, n)); err != nil {
 		k.t.Fatal(err)
 	}
 }

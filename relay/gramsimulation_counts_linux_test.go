@@ -190,8 +190,9 @@ func (s *gramSimulation) lookAtWatches(f *datagramFlow) {
 // lookAtEviction checks that a flow has ended for want of a place, and that none was there that is worth less: one without an answer that
 // has waited long enough for it.
 func (s *gramSimulation) lookAtEviction(x *gramLife, r *Record) {
-	if n := s.core.datagrams.all[x.loop].rests.len(); n > 0 && s.kind.maxFlows == 0 && s.process.Fault == nil && !s.restoring {
-		s.fail("flow %d was evicted, and on its loop %d sockets rest", x.number, n)
+	if d := s.core.datagrams.all[x.loop]; d.rests.len() > 0 && d.rests.first().until < d.loop.Now+d.share.restTime && // or it may be the flow's own
+		s.kind.maxFlows == 0 && s.process.Fault == nil && !s.restoring {
+		s.fail("flow %d was evicted, and on its loop %d sockets rest", x.number, d.rests.len())
 	}
 	if s.kind.maxFlows == 0 || s.kind.limit > 0 || s.process.Fault != nil {
 		return

@@ -209,28 +209,44 @@ func TestSimulateLateHolder(t *testing.T) {
 	}
 }
 
+// listenAnew has two connections of each of two addresses, closes their listener and makes another one, changed as the test likes, whose loops lead what comes for
+// them to one another when the keeper has closed the sockets of the first.
+func (s *gramSimulation) listenAnew(change func()) {
+	for range 4 {
+		s.connect()
+	}
+	s.keeper.lazy = true
+	s.closeListener()
+	s.turn()
+	if change != nil {
+		change()
+	}
+	for range 4 {
+		s.allSend(1, false)
+	}
+}
+
+// allSend has each client send, and what it has sent go from loop to loop.
+func (s *gramSimulation) allSend(count int, joined bool) {
+	for i := range s.clients {
+		s.clientSends(i, 100, count, 0, joined, 0)
+	}
+	s.allTurns()
+}
+
+// allTurns has as many turns as a datagram may need to go from loop to loop.
+func (s *gramSimulation) allTurns() {
+	for range 8 {
+		s.turn()
+	}
+}
+
 // A listener whose new configuration has no Hooks.Choose goes on with the flows that addresses have: each gets what comes for it, also if the kernel gives it to
 // another loop, and no connection begins beside them.
 func TestSimulateChooseNoMore(t *testing.T) {
 	for _, joined := range []bool{false, true} {
 		s := newGramSimulation(gramWorld{loops: 3, several: true, sniff: 1})
-		for range 4 { // two connections of each of two addresses
-			s.connect()
-		}
-		send := func(count int, joined bool) {
-			for i := range s.clients {
-				s.clientSends(i, 100, count, 0, joined, 0)
-			}
-			for range 8 { // from loop to loop
-				s.turn()
-			}
-		}
-		s.keeper.lazy = true
-		s.closeListener()
-		s.turn()
-		for range 4 {
-			send(1, false)
-		}
+		s.listenAnew(nil)
 		cfg := *s.listener.cfg.Load()
 		cfg.Hooks.Choose = nil
 		s.call(func() {
@@ -241,7 +257,7 @@ func TestSimulateChooseNoMore(t *testing.T) {
 		flows := len(s.flows)
 		s.strayedAt = 0
 		s.keeper.closeDropped()
-		send(3, joined)
+		s.allSend(3, joined)
 		s.settleGrams()
 		if s.checkGrams(); s.wrong != nil {
 			t.Errorf("joined %v: %v", joined, s.wrong)
@@ -278,28 +294,12 @@ func (s *gramSimulation) sendMixed(count int, clients ...int) {
 // the flows that they are of, and in their order: what the kernel has joined is one question to other loops.
 func TestSimulateStrayBurst(t *testing.T) {
 	s := newGramSimulation(gramWorld{loops: 3, several: true, sniff: 1})
-	for range 4 { // two connections of each of two addresses
-		s.connect()
-	}
-	turns := func() {
-		for range 8 { // from loop to loop
-			s.turn()
-		}
-	}
-	s.keeper.lazy = true
-	s.closeListener()
-	s.turn()
-	for range 4 {
-		for i := range s.clients {
-			s.clientSends(i, 100, 1, 0, false, 0)
-		}
-		turns()
-	}
+	s.listenAnew(nil)
 	flows := len(s.flows)
 	s.keeper.closeDropped()
 	strayed := false
 	read := func() {
-		turns()
+		s.allTurns()
 		strayed, s.strayedAt = strayed || s.strayedAt > 0, 0 // from now on, their order is asked for
 		for i := range s.upstreams {
 			s.upstreamReads(i, 3000)
@@ -365,24 +365,7 @@ func TestSimulateStrayEmpty(t *testing.T) {
 		})
 	}
 	change()
-	for range 4 { // two connections of each of two addresses
-		s.connect()
-	}
-	turns := func() {
-		for range 8 { // from loop to loop
-			s.turn()
-		}
-	}
-	s.keeper.lazy = true
-	s.closeListener()
-	s.turn()
-	change() // of the next one
-	for range 4 {
-		for i := range s.clients {
-			s.clientSends(i, 100, 1, 0, false, 0)
-		}
-		turns()
-	}
+	s.listenAnew(change)
 	s.keeper.closeDropped()
 	s.strayedAt = 0
 	for i := range 2 { // of each address
@@ -390,7 +373,7 @@ func TestSimulateStrayEmpty(t *testing.T) {
 			t.Fatal(e)
 		}
 	}
-	turns()
+	s.allTurns()
 	if shown != 2 || s.strayedAt == 0 {
 		t.Errorf("of 2 empty datagrams, %d have begun a connection; some went astray: %v", shown, s.strayedAt > 0)
 	}

@@ -142,8 +142,8 @@ func (d *Daemon) Terminate() (int, error) {
 }
 
 // endedAlone returns the exit code of a worker whose keeper was ended by SIGTERM. That happens only while the keeper executes its
-// new binary, and then the worker takes the keeper's end for the signal (docs/upgrades.md). It is no child of this process,
-// so its log tells how it has ended, from a line on.
+// new binary, and then its worker drains as if it had got the signal (docs/upgrades.md). This process is not the worker's parent, so
+// the exit code is told by the daemon's log, from this line on.
 func (d *Daemon) endedAlone(worker, line int) (int, error) {
 	if err := proc.WaitDead(worker, Patience); err != nil {
 		return -1, fmt.Errorf("a signal has ended the keeper, and its worker: %w", err)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/bench/internal/trial"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // A keeper that SIGTERM ends while it executes its new binary leaves a worker that drains: how that has ended counts.
@@ -26,14 +27,10 @@ func TestEndedAlone(t *testing.T) {
 		if err := d.Begin(); err != nil {
 			t.Fatal(err)
 		}
-		for {
-			if _, err := d.worker(); err == nil {
-				break
-			}
-			if err := d.Failed(); err != nil {
-				t.Fatal(err)
-			}
-		}
+		testwait.Until(t, "its child runs", func() bool {
+			_, err := d.worker()
+			return err == nil
+		})
 		if code, err := d.Terminate(); code != c.code || (err == nil) != c.good {
 			t.Errorf("%s: %d, %v; want %d, good: %v", c.says, code, err, c.code, c.good)
 		}

@@ -295,8 +295,8 @@ func WaitDead(fd int, patience time.Duration) error {
 	return fmt.Errorf("it is alive after %v", patience)
 }
 
-// Newest returns the youngest child of a process, by its number; they do not wrap within a trial.
-func Newest(pid int) int { return slices.Max(append([]int{0}, Tree(pid)[1:]...)) }
+// Children returns the processes below a process.
+func Children(pid int) []int { return Tree(pid)[1:] }
 
 // ReadPID returns the process that a file names; 0 if there is none.
 func ReadPID(file string) int {
@@ -328,12 +328,12 @@ func Until(what string, patience, every time.Duration, try func() error) error {
 	}
 }
 
-// Renew sends a signal to a master until it has a younger worker: a master of HAProxy loses a signal that comes while it executes
-// itself. With once, it is sent only once.
+// Renew sends a signal to a master until it has a worker that it did not have: a master of HAProxy loses a signal that comes while it
+// executes itself. With once, it is sent only once.
 func Renew(main int, sig syscall.Signal, once bool, patience time.Duration) error {
-	before, last := Newest(main), time.Time{}
+	before, last := Children(main), time.Time{}
 	return Wait("a new worker", patience, func() bool {
-		if Newest(main) > before {
+		if HasNew(main, before) {
 			return true
 		}
 		if last.IsZero() || !once && time.Since(last) > 300*time.Millisecond {
@@ -342,4 +342,9 @@ func Renew(main int, sig syscall.Signal, once bool, patience time.Duration) erro
 		}
 		return false
 	})
+}
+
+// HasNew reports whether a process has a child that it had not before. The number of a new one may be lower: they wrap (proc_sys_kernel(5), pid_max).
+func HasNew(main int, before []int) bool {
+	return slices.ContainsFunc(Children(main), func(pid int) bool { return !slices.Contains(before, pid) })
 }

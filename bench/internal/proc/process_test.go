@@ -3,6 +3,7 @@
 package proc
 
 import (
+	"os"
 	"syscall"
 	"testing"
 
@@ -19,14 +20,19 @@ func TestProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	child := 0
-	if err := Wait("its child", testnet.Patience, func() bool { child = Newest(p.First()); return child != 0 }); err != nil {
+	if err := Wait("its child", testnet.Patience, func() bool {
+		if children := Children(p.First()); len(children) > 0 {
+			child = children[0]
+		}
+		return child != 0
+	}); err != nil {
 		t.Fatal(err)
 	}
 	first := p.First()
 	syscall.Kill(child, syscall.SIGKILL)
 	syscall.Kill(first, syscall.SIGKILL)
 	<-ends
-	if err := Wait("another start", testnet.Patience, func() bool { now := p.First(); return now != 0 && now != first && Newest(now) != 0 }); err != nil {
+	if err := Wait("another start", testnet.Patience, func() bool { now := p.First(); return now != 0 && now != first && len(Children(now)) != 0 }); err != nil {
 		t.Fatal(err)
 	}
 	tree := p.Tree()
@@ -38,6 +44,29 @@ func TestProcess(t *testing.T) {
 	}
 	if !p.Over() || p.Failed() == nil || p.Begun() != 2 || len(ends) != 0 {
 		t.Errorf("over: %v, %d starts, %d ends", p.Over(), p.Begun(), len(ends))
+	}
+}
+
+// A worker is new whatever its number is: numbers wrap.
+func TestRenewAfterWrap(t *testing.T) {
+	next := func(number string) {
+		t.Helper()
+		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(number), 0); err != nil {
+			t.Skip("only root may say which number comes next: ", err)
+		}
+	}
+	next("30000")
+	p := &Process{Argv: []string{"sh", "-c", "trap 'sleep 1000 &' USR1; sleep 1000 & while :; do wait; done"}, Dir: t.TempDir()}
+	if err := p.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	defer p.Kill()
+	if err := Wait("its child", testnet.Patience, func() bool { return len(Children(p.First())) == 1 }); err != nil {
+		t.Fatal(err)
+	}
+	next("1000")
+	if err := Renew(p.First(), syscall.SIGUSR1, false, testnet.Patience); err != nil {
+		t.Error(err)
 	}
 }
 

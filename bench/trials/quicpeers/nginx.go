@@ -93,9 +93,9 @@ func (n *nginx) kept() error { return nil }
 
 // kill kills both workers, which their master starts again.
 func (n *nginx) kill() error {
-	before := proc.Newest(n.First())
+	before := proc.Children(n.First())
 	n.Signal(syscall.SIGKILL)
-	if err := proc.Wait("another worker", trial.Patience, func() bool { return proc.Newest(n.First()) > before }); err != nil {
+	if err := proc.Wait("another worker", trial.Patience, func() bool { return proc.HasNew(n.First(), before) }); err != nil {
 		return err
 	}
 	return n.listen()

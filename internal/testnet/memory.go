@@ -1,6 +1,7 @@
 package testnet
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"sync"
@@ -8,6 +9,8 @@ import (
 
 // A Memory is a listener whose connections are those of net.Pipe, for a server in a bubble of testing/synctest. It must be made in that bubble.
 type Memory struct {
+	Network string // what its address says; "": memory
+
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
@@ -49,9 +52,9 @@ func (m *Memory) Close() error {
 }
 
 // Addr implements net.Listener.
-func (m *Memory) Addr() net.Addr { return memoryAddr{} }
+func (m *Memory) Addr() net.Addr { return memoryAddr(cmp.Or(m.Network, "memory")) }
 
-type memoryAddr struct{}
+type memoryAddr string
 
-func (memoryAddr) Network() string { return "memory" }
-func (memoryAddr) String() string  { return "memory" }
+func (a memoryAddr) Network() string { return string(a) }
+func (memoryAddr) String() string    { return "memory" }

@@ -21,7 +21,7 @@ import (
 // out that has one; and they do not stay.
 func TestStrangersKeepNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := serveMemory(t)
+		l := serveMemory(t, "tcp")
 		var idle []net.Conn
 		for i := range 3 * maxConns / 2 {
 			c, err := l.Dial()
@@ -37,13 +37,7 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 			}
 			idle = append(idle, c)
 		}
-		client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) }}}
-		req, err := http.NewRequest("GET", "http://localhost/v1/status", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header = bearer(readToken)
-		resp, err := client.Do(req)
+		resp, err := getMemory(l, "/v1/status")
 		if err != nil {
 			t.Fatal("a client with a token is kept out: ", err)
 		}
@@ -67,10 +61,11 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 	})
 }
 
-// serveMemory starts a server whose clients are in the test's bubble, until the test ends.
-func serveMemory(t *testing.T) *testnet.Memory {
+// serveMemory starts a server whose clients are in the test's bubble, until the test ends. Its listener says that it is of that network.
+func serveMemory(t *testing.T, network string) *testnet.Memory {
 	t.Helper()
 	s, l, served := New(&synthetic{level: "info"}, Config{Token: token, ReadToken: readToken, Events: new(Events)}), testnet.NewMemory(), make(chan error, 1)
+	l.Network = network
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), eventually)
@@ -83,11 +78,22 @@ func serveMemory(t *testing.T) *testnet.Memory {
 	return l
 }
 
+// getMemory makes a request with a token, on a connection of its own.
+func getMemory(l *testnet.Memory, path string) (*http.Response, error) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) }}}
+	req, err := http.NewRequest("GET", "http://localhost"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = bearer(readToken)
+	return client.Do(req)
+}
+
 // A connection that has shown a token is kept beyond what an anonymous one has, and no
 // flood of maxAnonymous closes it.
 func TestKnownConnectionsStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := serveMemory(t)
+		l := serveMemory(t, "tcp")
 		dial := func() net.Conn {
 			c, err := l.Dial()
 			if err != nil {

@@ -1,12 +1,14 @@
 package admin
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
@@ -102,29 +104,25 @@ func TestManyStreams(t *testing.T) {
 	testwait.Until(t, "all have left", func() bool { return r.server.stream.count() == 0 })
 }
 
-// A stream goes on after the time in which a request must be read, over the Unix socket and
-// over TCP.
+// A stream goes on after the times in which a request must be read, and an anonymous connection must end, over the
+// Unix socket and over TCP.
 func TestStreamOutlivesReadTimeout(t *testing.T) {
-	const readTimeout = 100 * time.Millisecond
-	r := newRig(t, &synthetic{}, func(s *Server) {
-		s.http.ReadTimeout, s.anonymousTime = readTimeout, readTimeout
-		s.stream.every = 10 * time.Millisecond
-	})
-	tcp, err := api.NewClient("tcp://"+r.tcp, readToken)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tcp.Close()
-	for network, c := range map[string]*api.Client{"unix": r.client, "tcp": tcp} {
-		enough := errors.New("enough")
-		start := time.Now()
-		if err := c.Stream(context.Background(), func(*api.Sample) error {
-			if time.Since(start) > 3*readTimeout {
-				return enough
-			}
-			return nil
-		}); err != enough {
-			t.Errorf("%s: %v after %v", network, err, time.Since(start))
-		}
+	for _, network := range []string{"unix", "tcp"} {
+		t.Run(network, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := serveMemory(t, network)
+				resp, err := getMemory(l, "/v1/stream")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				in, start := bufio.NewReader(resp.Body), time.Now()
+				for time.Since(start) < 3*max(readTime, anonymousTime) {
+					if _, err := in.ReadString('\n'); err != nil {
+						t.Fatalf("%v after %v", err, time.Since(start))
+					}
+				}
+			})
+		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"runtime/metrics"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -89,11 +90,14 @@ func BenchmarkFleet(b *testing.B) {
 					before, picked, took, at := cpuSeconds(), 0, time.Duration(0), 0
 					tenth := time.NewTicker(100 * time.Millisecond)
 					defer tenth.Stop()
+					var telling sync.WaitGroup
+					defer telling.Wait() // nobody listens once the set is closed
 					b.ResetTimer()
 					for range b.N {
 						if changes > 0 {
 							at++
-							go tell(slices.Clone(answers[at%len(answers)]), nil)
+							answer := slices.Clone(answers[at%len(answers)])
+							telling.Go(func() { tell(answer, nil) })
 						}
 						pace := time.NewTicker(time.Millisecond)
 						for i, going := 0, picks > 0; going; i++ {

@@ -74,8 +74,8 @@ type flowPlace struct{ listener, route, group, member string }
 // Compare returns the difference between two configurations.
 func Compare(old, new *spec.Config) Diff {
 	d := Diff{lost: map[flowPlace]bool{}}
-	changes(engineKeys, "engine.", &old.Engine, &new.Engine, &d.Restart)
-	changes(fileKeys, "", fileOf(old), fileOf(new), &d.Settings)
+	engineKeys.changes("engine.", &old.Engine, &new.Engine, &d.Restart)
+	fileKeys.changes("", fileOf(old), fileOf(new), &d.Settings)
 	d.Settings = slices.DeleteFunc(d.Settings, func(c Change) bool { return slices.Contains(d.Restart, c) })
 	if old.Admin.Token != new.Admin.Token {
 		d.Settings = append(d.Settings, Change{"admin.token-file", "one token", "another"})
@@ -91,7 +91,7 @@ func Compare(old, new *spec.Config) Diff {
 		if b == nil {
 			b = &none
 		}
-		changes(listKeys, "lists."+cmp.Or(a.Name, b.Name)+".", a, b, &d.Settings)
+		listKeys.changes("lists."+cmp.Or(a.Name, b.Name)+".", a, b, &d.Settings)
 	})
 	pairs(old.Listeners, new.Listeners, func(l *spec.Listener) string { return l.Name }, func(a, b *spec.Listener) {
 		if l := d.listener(a, b); l.What != "" {
@@ -141,20 +141,6 @@ func pairs[T any](old, new []*T, name func(*T) string, f func(a, b *T)) {
 	}
 }
 
-// changes appends the keys whose values differ when they are written.
-func changes[T any](keys mapping[T], prefix string, a, b *T, to *[]Change) {
-	for _, k := range keys.keys {
-		switch {
-		case k.compare != nil:
-			k.compare(prefix+k.name+".", a, b, to)
-		case k.show != nil:
-			if was, is := k.show(a), k.show(b); was != is {
-				*to = append(*to, Change{prefix + k.name, was, is})
-			}
-		}
-	}
-}
-
 // classifyChange returns the kind of a change, or "" if there is none.
 func classifyChange(isNew, isGone, changed bool) string {
 	switch {
@@ -180,7 +166,7 @@ func (d *Diff) listener(a, b *spec.Listener) ListenerDiff {
 		return l
 	}
 	l.Name = a.Name
-	changes(listenerKeys, "", &listener{Listener: *a}, &listener{Listener: *b}, &l.Changes)
+	listenerKeys.changes("", &listener{Listener: *a}, &listener{Listener: *b}, &l.Changes)
 	l.Rebinds = a.Listen != b.Listen || a.Inherit != b.Inherit || a.Datagrams != b.Datagrams ||
 		a.Transparent != b.Transparent || a.Interface != b.Interface
 	if l.Rebinds && a.Datagrams {
@@ -201,7 +187,7 @@ func (d *Diff) listener(a, b *spec.Listener) ListenerDiff {
 				}
 			}
 			r.Name = x.Name
-			changes(routeKeys, "", x, y, &r.Changes)
+			routeKeys.changes("", x, y, &r.Changes)
 			// A value that the route inherits is reported once, for the listener.
 			r.Changes = slices.DeleteFunc(r.Changes, func(c Change) bool {
 				return slices.Contains(l.Changes, c) || slices.Contains(l.Changes, Change{"limits." + c.Key, c.Old, c.New})
@@ -256,7 +242,7 @@ func (d *Diff) group(a, b *spec.Group) GroupDiff {
 		return g
 	}
 	g.Name = a.Name
-	changes(groupKeys, "", a, b, &g.Changes)
+	groupKeys.changes("", a, b, &g.Changes)
 	pairs(members(a), members(b), func(m *spec.Member) string { return m.Name }, func(x, y *spec.Member) {
 		m := MemberDiff{}
 		switch {
@@ -266,7 +252,7 @@ func (d *Diff) group(a, b *spec.Group) GroupDiff {
 			m.Name = x.Name
 		default:
 			m.Name = x.Name
-			changes(memberKeys, "", x, y, &m.Changes)
+			memberKeys.changes("", x, y, &m.Changes)
 		}
 		if m.What = classifyChange(x == nil, y == nil, len(m.Changes) > 0); m.What != "" {
 			g.Members = append(g.Members, m)

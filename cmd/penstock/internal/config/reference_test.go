@@ -69,7 +69,7 @@ func cell(s *shape) string {
 	switch {
 	case len(s.either) > 0:
 		return cell(s.either[0]) + "; or " + cell(s.either[1])
-	case s.items != nil && s.items.isScalar() && s.items.either == nil:
+	case s.items != nil && isScalar(s.items) && s.items.either == nil:
 		return "one or a list: " + cell(s.items)
 	case s.items != nil:
 		return "a list: " + cell(s.items)

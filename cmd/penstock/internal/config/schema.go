@@ -50,7 +50,7 @@ func schemaOf(s *shape, defs map[string]any) map[string]any {
 		if s.nonEmpty {
 			array["minItems"] = 1
 		}
-		if !s.items.isScalar() {
+		if !isScalar(s.items) {
 			return array
 		}
 		return map[string]any{"anyOf": []any{item, array}}

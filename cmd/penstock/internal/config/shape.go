@@ -49,18 +49,22 @@ func (t typ[V]) shown(show func(V) string) typ[V] {
 }
 
 // key is one key of a mapping that is read into a T.
-type key[T any] struct {
+type key[T any] struct{ *anyKey }
+
+// anyKey is a key without the type that its mapping is read into: t, from, a and b are a *T. What it does is compiled once in this
+// way, and not for each pair of types, of which there are some hundreds.
+type anyKey struct {
 	*keyShape
-	read func(r *reader, n node, t *T)
+	read func(r *reader, n node, t any)
 	// fill sets a value that the file does not set: to from's value, or to the default if
 	// from is nil.
-	fill func(r *reader, t, from *T)
+	fill func(r *reader, t, from any)
 	// show writes the value on one line. It is nil for routes and members, which are compared
 	// in another way.
-	show func(t *T) string
+	show func(t any) string
 	// compare appends the differences of a section, key by key. If it is nil, values are
 	// compared as show writes them.
-	compare func(path string, a, b *T, to *[]Change)
+	compare func(path string, a, b any, to *[]Change)
 }
 
 // comparedByPart returns a key whose value is not compared as a whole.
@@ -71,9 +75,9 @@ func comparedByPart[T any](k key[T]) key[T] {
 
 // comparedByKey returns a key whose value is an optional mapping: two mappings are compared key by key.
 func comparedByKey[T, V any](k key[T], of mapping[V], get func(*T) *V) key[T] {
-	k.compare = func(path string, a, b *T, to *[]Change) {
-		if x, y := get(a), get(b); x != nil && y != nil {
-			changes(of, path, x, y, to)
+	k.compare = func(path string, a, b any, to *[]Change) {
+		if x, y := get(a.(*T)), get(b.(*T)); x != nil && y != nil {
+			of.changes(path, x, y, to)
 		} else if was, is := k.show(a), k.show(b); was != is {
 			*to = append(*to, Change{k.name, was, is})
 		}
@@ -81,63 +85,86 @@ func comparedByKey[T, V any](k key[T], of mapping[V], get func(*T) *V) key[T] {
 	return k
 }
 
-// mapping is a mapping with fixed keys that is read into a T.
-type mapping[T any] struct {
-	typ[T]
-	keys []key[T]
+// anyTyp is a typ without the type V that it is read into: v, to and from are a *V.
+type anyTyp struct {
+	*shape
+	read func(r *reader, n node, v any)
+	show func(v any) string
+	set  func(to, from any)
+	zero func() any
+}
+
+func anyOf[V any](t typ[V]) anyTyp {
+	return anyTyp{t.shape,
+		func(r *reader, n node, v any) { t.read(r, n, v.(*V)) },
+		func(v any) string { return t.show(*v.(*V)) },
+		func(to, from any) { *to.(*V) = *from.(*V) },
+		func() any { return new(V) },
+	}
 }
 
 // field returns a key that is read into the field that get points to.
 func field[T, V any](name string, of typ[V], def, doc string, get func(*T) *V) key[T] {
-	byDefault := sync.OnceValue(func() V { return defaultOf(of, def) })
-	return key[T]{
+	return key[T]{anyField(name, anyOf(of), def, doc, func(t any) any { return get(t.(*T)) })}
+}
+
+func anyField(name string, of anyTyp, def, doc string, get func(any) any) *anyKey {
+	byDefault := sync.OnceValue(func() any { return defaultOf(of, def) })
+	return &anyKey{
 		&keyShape{name: name, doc: doc, def: def, of: of.shape},
-		func(r *reader, n node, t *T) {
+		func(r *reader, n node, t any) {
 			v := get(t)
 			if !r.isSet(v) { // the field may be t itself, whose position is that of the outer key
 				r.places[v] = n.at
 			}
 			of.read(r, n, v)
 		},
-		func(r *reader, t, from *T) {
+		func(r *reader, t, from any) {
 			switch v := get(t); {
 			case r.isSet(v):
 			case from != nil:
-				*v = *get(from)
+				of.set(v, get(from))
 			default:
-				*v = byDefault()
+				of.set(v, byDefault())
 			}
 		},
-		func(t *T) string { return of.show(*get(t)) },
+		func(t any) string { return of.show(get(t)) },
 		nil,
 	}
 }
 
 // section returns a key whose value is a mapping. Defaults are filled in key by key.
 func section[T, V any](name string, of mapping[V], doc string, get func(*T) *V) key[T] {
-	k := field(name, of.typ, "", doc, get)
-	k.fill = func(r *reader, t, from *T) {
-		if from == nil {
-			of.fill(r, get(t), nil)
-		} else {
-			of.fill(r, get(t), get(from))
+	return key[T]{anySection(name, anyOf(of.typ), of.all, doc, func(t any) any { return get(t.(*T)) })}
+}
+
+func anySection(name string, of anyTyp, keys *anyMapping, doc string, get func(any) any) *anyKey {
+	k := anyField(name, of, "", doc, get)
+	k.fill = func(r *reader, t, from any) {
+		if from != nil {
+			from = get(from)
 		}
+		keys.fill(r, get(t), from)
 	}
-	k.compare = func(path string, a, b *T, to *[]Change) { changes(of, path, get(a), get(b), to) }
+	k.compare = func(path string, a, b any, to *[]Change) { keys.changes(path, get(a), get(b), to) }
 	return k
 }
 
 // compositeField returns a key that is read into several fields of the T, of which mark is one.
 // It has no default.
 func compositeField[T, V any](name string, of typ[T], doc string, mark func(*T) *V) key[T] {
-	return key[T]{
+	return key[T]{anyCompositeField(name, anyOf(of), doc, func(t any) any { return mark(t.(*T)) })}
+}
+
+func anyCompositeField(name string, of anyTyp, doc string, mark func(any) any) *anyKey {
+	return &anyKey{
 		&keyShape{name: name, doc: doc, of: of.shape},
-		func(r *reader, n node, t *T) {
+		func(r *reader, n node, t any) {
 			r.places[mark(t)] = n.at
 			of.read(r, n, t)
 		},
-		func(*reader, *T, *T) {},
-		func(t *T) string { return of.show(*t) },
+		func(*reader, any, any) {},
+		of.show,
 		nil,
 	}
 }
@@ -152,22 +179,26 @@ func required[T any](k key[T]) key[T] {
 func embed[T, V any](keys []key[V], get func(*T) *V) []key[T] {
 	lifted := make([]key[T], len(keys))
 	for i, k := range keys {
-		lifted[i] = key[T]{k.keyShape,
-			func(r *reader, n node, t *T) { k.read(r, n, get(t)) },
-			func(r *reader, t, from *T) {
-				if from == nil {
-					k.fill(r, get(t), nil)
-				} else {
-					k.fill(r, get(t), get(from))
-				}
-			},
-			func(t *T) string { return k.show(get(t)) }, nil}
+		lifted[i] = key[T]{anyEmbedded(k.anyKey, func(t any) any { return get(t.(*T)) })}
 	}
 	return lifted
 }
 
+func anyEmbedded(k *anyKey, get func(any) any) *anyKey {
+	return &anyKey{k.keyShape,
+		func(r *reader, n node, t any) { k.read(r, n, get(t)) },
+		func(r *reader, t, from any) {
+			if from != nil {
+				from = get(from)
+			}
+			k.fill(r, get(t), from)
+		},
+		func(t any) string { return k.show(get(t)) }, nil}
+}
+
 // defaultOf parses a default as if it were in the file.
-func defaultOf[V any](of typ[V], text string) (v V) {
+func defaultOf(of anyTyp, text string) any {
+	v := of.zero()
 	if text == "" {
 		return v
 	}
@@ -176,77 +207,116 @@ func defaultOf[V any](of typ[V], text string) (v V) {
 	if doc == nil {
 		panic("config: default " + text + ": " + lines(r.errs))
 	}
-	of.read(r, node{doc, &place{from: doc.from, index: -1}}, &v)
+	of.read(r, node{doc, &place{from: doc.from, index: -1}}, v)
 	if len(r.errs) > 0 {
 		panic("config: default " + text + ": " + lines(r.errs))
 	}
 	return v
 }
 
+// mapping is a mapping with fixed keys that is read into a T.
+type mapping[T any] struct {
+	typ[T]
+	keys []key[T]
+	all  *anyMapping
+}
+
+// anyMapping is a mapping without the type that it is read into: t, from, a and b are a *T.
+type anyMapping struct {
+	*shape
+	names  []string // sorted
+	keys   []*anyKey
+	byName map[string]*anyKey
+	zero   func() any
+}
+
 // keysOf returns the mapping with the keys.
 func keysOf[T any](name string, keys ...key[T]) mapping[T] {
-	s := &shape{name: name}
-	byName := make(map[string]key[T], len(keys))
+	m := &anyMapping{shape: &shape{name: name}, byName: make(map[string]*anyKey, len(keys)), zero: func() any { return new(T) }}
 	for _, k := range keys {
-		s.keys = append(s.keys, k.keyShape)
-		byName[k.name] = k
+		m.add(k.anyKey)
 	}
-	names := make([]string, len(s.keys))
-	for i, k := range s.keys {
-		names[i] = k.name
+	return mapping[T]{typ[T]{m.shape, func(r *reader, n node, t *T) { m.read(r, n, t) }, func(t T) string { return m.show(&t) }}, keys, m}
+}
+
+func (m *anyMapping) add(k *anyKey) {
+	m.keys = append(m.keys, k)
+	m.shape.keys = append(m.shape.keys, k.keyShape)
+	m.byName[k.name] = k
+	at, _ := slices.BinarySearch(m.names, k.name)
+	m.names = slices.Insert(m.names, at, k.name)
+}
+
+func (m *anyMapping) read(r *reader, n node, t any) {
+	if n.Kind != yaml.MappingNode {
+		r.fail(n.at, fault{problem: "is " + kindOf(n.tree), allowed: "a mapping with " + strings.Join(m.names, ", ")})
+		return
 	}
-	slices.Sort(names)
-	m := mapping[T]{keys: keys}
-	m.shape = s
-	m.read = func(r *reader, n node, t *T) {
-		if n.Kind != yaml.MappingNode {
-			r.fail(n.at, fault{problem: "is " + kindOf(n.tree), allowed: "a mapping with " + strings.Join(names, ", ")})
-			return
+	there := map[string]*place{}
+	r.mapping(n, func(at *place, name string, v node) {
+		there[name] = at
+		if k, ok := m.byName[name]; ok {
+			k.read(r, v, t)
+		} else if len(r.errs) < maxErrors {
+			f := fault{problem: "unknown key", near: suggest(name, m.names), allowed: strings.Join(m.names, ", ")}
+			if f.near != "" {
+				f.allowed = "" // the suggestion is more helpful than a list of twenty
+			}
+			if of := m.elsewhere(name); of != "" {
+				f.problem = "this key belongs in " + of
+			}
+			r.fail(at, f)
 		}
-		there := map[string]*place{}
-		r.mapping(n, func(at *place, name string, v node) {
-			there[name] = at
-			if k, ok := byName[name]; ok {
-				k.read(r, v, t)
-			} else if len(r.errs) < maxErrors {
-				f := fault{problem: "unknown key", near: suggest(name, names), allowed: strings.Join(names, ", ")}
-				if f.near != "" {
-					f.allowed = "" // the suggestion is more helpful than a list of twenty
-				}
-				if of := s.elsewhere(name); of != "" {
-					f.problem = "this key belongs in " + of
-				}
-				r.fail(at, f)
-			}
-		})
-		for _, k := range s.keys {
-			if k.required && there[k.name] == nil {
-				r.fail(n.at, fault{problem: "the key " + k.name + " is missing", allowed: k.of.allowedText()})
+	})
+	for _, k := range m.keys {
+		if k.required && there[k.name] == nil {
+			r.fail(n.at, fault{problem: "the key " + k.name + " is missing", allowed: allowedText(k.of)})
+		}
+	}
+	m.checkExactly(r, n, there)
+}
+
+func (m *anyMapping) show(t any) string {
+	var parts []string
+	plain := m.zero()
+	m.fill(&reader{}, plain, nil)
+	for _, k := range m.keys {
+		if k.show == nil {
+			continue
+		}
+		if text := k.show(t); text != k.show(plain) {
+			parts = append(parts, k.name+": "+text)
+		}
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+// fill sets every key that the file does not set: to from's value, or to its default if from is
+// nil.
+func (m *anyMapping) fill(r *reader, t, from any) {
+	for _, k := range m.keys {
+		k.fill(r, t, from)
+	}
+}
+
+// changes appends the keys whose values differ when they are written.
+func (m *anyMapping) changes(prefix string, a, b any, to *[]Change) {
+	for _, k := range m.keys {
+		switch {
+		case k.compare != nil:
+			k.compare(prefix+k.name+".", a, b, to)
+		case k.show != nil:
+			if was, is := k.show(a), k.show(b); was != is {
+				*to = append(*to, Change{prefix + k.name, was, is})
 			}
 		}
-		s.checkExactly(r, n, there)
 	}
-	m.show = func(t T) string {
-		var parts []string
-		plain := new(T)
-		m.fill(&reader{}, plain, nil)
-		for _, k := range keys {
-			if k.show == nil {
-				continue
-			}
-			if text := k.show(&t); text != k.show(plain) {
-				parts = append(parts, k.name+": "+text)
-			}
-		}
-		return "{" + strings.Join(parts, ", ") + "}"
-	}
-	return m
 }
 
 // elsewhere names the siblings of the mapping that have the key.
-func (s *shape) elsewhere(name string) string {
+func (m *anyMapping) elsewhere(name string) string {
 	var of []string
-	for _, o := range s.siblings {
+	for _, o := range m.siblings {
 		if slices.ContainsFunc(o.keys, func(k *keyShape) bool { return k.name == name }) {
 			of = append(of, o.name)
 		}
@@ -254,20 +324,20 @@ func (s *shape) elsewhere(name string) string {
 	return strings.Join(of, " and ")
 }
 
-func (s *shape) checkExactly(r *reader, n node, there map[string]*place) {
+func (m *anyMapping) checkExactly(r *reader, n node, there map[string]*place) {
 	first := ""
-	for _, name := range s.exactly {
+	for _, name := range m.exactly {
 		at := there[name]
 		switch {
 		case at == nil:
 		case first != "":
-			r.fail(at, fault{problem: "cannot be combined with " + first, allowed: "one of " + strings.Join(s.exactly, ", ")})
+			r.fail(at, fault{problem: "cannot be combined with " + first, allowed: "one of " + strings.Join(m.exactly, ", ")})
 		default:
 			first = name
 		}
 	}
-	if first == "" && len(s.exactly) > 0 {
-		r.fail(n.at, fault{problem: "a key is missing", allowed: "one of " + strings.Join(s.exactly, ", ")})
+	if first == "" && len(m.exactly) > 0 {
+		r.fail(n.at, fault{problem: "a key is missing", allowed: "one of " + strings.Join(m.exactly, ", ")})
 	}
 }
 
@@ -280,10 +350,15 @@ func (m mapping[T]) oneOf(names ...string) mapping[T] {
 // fill sets every key that the file does not set: to from's value, or to its default if from is
 // nil.
 func (m mapping[T]) fill(r *reader, t, from *T) {
-	for _, k := range m.keys {
-		k.fill(r, t, from)
+	if from == nil {
+		m.all.fill(r, t, nil)
+	} else {
+		m.all.fill(r, t, from)
 	}
 }
+
+// changes appends the keys whose values differ when they are written.
+func (m mapping[T]) changes(prefix string, a, b *T, to *[]Change) { m.all.changes(prefix, a, b, to) }
 
 // filled returns the mapping as a type that fills in its own defaults, for values that do not
 // inherit.
@@ -320,7 +395,7 @@ func nonEmptyList[V any](of typ[V]) typ[[]V] {
 func list[V any](of typ[V]) typ[[]V] {
 	s := &shape{items: of.shape, allowed: of.allowed}
 	return typ[[]V]{s, func(r *reader, n node, to *[]V) {
-		if n.Kind == yaml.ScalarNode && of.isScalar() {
+		if n.Kind == yaml.ScalarNode && isScalar(of.shape) {
 			one := make([]V, 1)
 			r.places[&one[0]] = n.at
 			before := len(r.errs)
@@ -331,13 +406,13 @@ func list[V any](of typ[V]) typ[[]V] {
 			return
 		}
 		if n.Kind != yaml.SequenceNode {
-			r.fail(n.at, fault{problem: "is " + kindOf(n.tree), allowed: s.allowedText()})
+			r.fail(n.at, fault{problem: "is " + kindOf(n.tree), allowed: allowedText(s)})
 			return
 		}
 		// Items are read into their final memory: places identifies them by address.
 		items := make([]V, len(n.Content))
 		if s.nonEmpty && len(items) == 0 {
-			r.fail(n.at, fault{problem: "the list is empty", allowed: s.allowedText() + "; or omit the key"})
+			r.fail(n.at, fault{problem: "the list is empty", allowed: allowedText(s) + "; or omit the key"})
 			return
 		}
 		before := len(r.errs)
@@ -394,23 +469,23 @@ func scalarOr[V any](scalar, other typ[V]) typ[V] {
 		}
 		before := len(r.errs)
 		if scalar.read(r, n, v); len(r.errs) > before {
-			r.errs[before].Allowed = s.allowedText()
+			r.errs[before].Allowed = allowedText(s)
 		}
 	}, other.show}
 }
 
 // isScalar reports whether the shape may be written as a scalar.
-func (s *shape) isScalar() bool {
-	return s.schema != nil || len(s.either) > 0 && s.either[0].isScalar()
+func isScalar(s *shape) bool {
+	return s.schema != nil || len(s.either) > 0 && isScalar(s.either[0])
 }
 
 // allowedText returns what is allowed, as a phrase for messages.
-func (s *shape) allowedText() string {
+func allowedText(s *shape) string {
 	switch {
 	case len(s.either) > 0:
-		return s.either[0].allowedText() + ", or " + s.either[1].allowedText()
+		return allowedText(s.either[0]) + ", or " + allowedText(s.either[1])
 	case s.items != nil:
-		return "a list of: " + s.items.allowedText()
+		return "a list of: " + allowedText(s.items)
 	case s.names != nil:
 		return "a mapping from names to " + s.names.name + "s"
 	case s.pairs != nil:

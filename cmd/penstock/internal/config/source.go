@@ -291,13 +291,13 @@ func (l *loader) parse(from *source, text []byte) *tree {
 	errs := len(l.r.errs)
 	t := l.document(from, text)
 	if t == nil && len(l.r.errs) == errs && from.at == nil { // an included file may have nothing but comments
-		l.r.fail(&place{from: from, index: -1, line: 1, col: 1}, fault{problem: "the file is empty", allowed: fileKeys.allowedText()})
+		l.r.fail(&place{from: from, index: -1, line: 1, col: 1}, fault{problem: "the file is empty", allowed: allowedText(fileKeys.shape)})
 	}
 	if t == nil || l.tooLarge {
 		return nil
 	}
 	if t.Kind != yaml.MappingNode {
-		l.r.fail(&place{from: from, index: -1, line: t.Line, col: t.Column}, fault{problem: "is " + kindOf(t), allowed: fileKeys.allowedText()})
+		l.r.fail(&place{from: from, index: -1, line: t.Line, col: t.Column}, fault{problem: "is " + kindOf(t), allowed: allowedText(fileKeys.shape)})
 		return nil
 	}
 	var list []*tree

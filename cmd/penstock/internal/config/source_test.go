@@ -132,7 +132,7 @@ func TestIncludeErrors(t *testing.T) {
 		{"missing.yaml", "missing.yaml:1:11: include: no such file: nowhere.yaml; allowed: a file, a folder, or a pattern such as conf.d/*.yaml\n" +
 			"missing.yaml:1:38: include: is a number; allowed: a file, a folder, or a pattern such as conf.d/*.yaml\n" +
 			"missing.yaml:1:41: include: is a mapping; allowed: a file, a folder, or a pattern such as conf.d/*.yaml"},
-		{"list.yaml", "l.yaml:1:1: is a list; allowed: " + fileKeys.allowedText()},
+		{"list.yaml", "l.yaml:1:1: is a list; allowed: " + allowedText(fileKeys.shape)},
 	} {
 		_, _, err := load(c.path)
 		mustFail(t, err, c.want)
@@ -293,7 +293,7 @@ groups: {api: {members: [tcp://127.0.0.1:3], check: {http: {path: /ready}}}}
 	}
 	// Errors are at the place that decides.
 	_, warnings, err = load("base.yaml", "bad.yaml")
-	mustFail(t, err, "bad.yaml:2:32: listeners.web.idle: unknown key; allowed: "+strings.TrimPrefix(listenerKeys.allowedText(), "a mapping with "),
+	mustFail(t, err, "bad.yaml:2:32: listeners.web.idle: unknown key; allowed: "+strings.TrimPrefix(allowedText(listenerKeys.shape), "a mapping with "),
 		"bad.yaml:2:46: listeners.web.to: unknown group nowhere; allowed: api",
 		"bad.yaml:4:3: listeners.web: duplicate key, first used at line 2; allowed: each key once")
 	if got := warnings.String(); got != "bad.yaml:3:3: listeners.gone: there is nothing to remove: no earlier file has the key" {

@@ -42,7 +42,7 @@ var forwardType = func() typ[spec.Dial] {
 		}
 		before := len(r.errs)
 		if types.read(r, n, &d.ForwardTLVs); len(r.errs) > before && n.Content == nil {
-			r.errs[before].Allowed = s.allowedText()
+			r.errs[before].Allowed = allowedText(s)
 		}
 	}, func(d spec.Dial) string {
 		if d.ForwardAllTLVs {

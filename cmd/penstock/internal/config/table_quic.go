@@ -38,7 +38,7 @@ var quicIDs = func() typ[spec.QUIC] {
 		}
 		before := len(r.errs)
 		if layouts.read(r, n, &q.IDs); len(r.errs) > before && n.Content == nil {
-			r.errs[before].Allowed = s.allowedText()
+			r.errs[before].Allowed = allowedText(s)
 		}
 	}, func(q spec.QUIC) string {
 		if q.Cloud {

@@ -68,7 +68,7 @@ var offerType = func() typ[spec.Offer] {
 		var list []string
 		before := len(r.errs)
 		if protocols.read(r, n, &list); len(r.errs) > before && n.Content == nil {
-			r.errs[before].Allowed = s.allowedText()
+			r.errs[before].Allowed = allowedText(s)
 		}
 		to.List = strings.Join(list, ",")
 	}, func(o spec.Offer) string {

@@ -62,7 +62,7 @@ var sourceType = func() typ[spec.Dial] {
 		}
 		before := len(r.errs)
 		if addresses.read(r, n, &d.Source); len(r.errs) > before && n.Content == nil {
-			r.errs[before].Allowed = s.allowedText()
+			r.errs[before].Allowed = allowedText(s)
 		}
 	}, func(d spec.Dial) string {
 		if d.Transparent {

@@ -4,10 +4,12 @@ package world
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -94,6 +96,32 @@ func TestFaultsAreFound(t *testing.T) {
 				t.Errorf("the fault was not found as such:\n%s", out.String())
 			}
 		})
+	}
+}
+
+// TestResetWhenTheRunEnds: the writer of a flow that is to be reset is through, and then the run ends and the other end finishes. A clean end
+// would be a fault.
+func TestResetWhenTheRunEnds(t *testing.T) {
+	w := New(1, io.Discard, t.TempDir())
+	f := w.make(&Shape{name: "reset", client: beats, upstream: beats, reset: true}, &Place{Name: "x", Network: "tcp", Upstream: "tcp"})
+	f.stop = f.start
+	near, far := testnet.Pair(t, "tcp4")
+	s := w.stream(f, int(1-f.id%2), near, 0) // the end that is reset by the other one
+	ended := make(chan bool)
+	go func() { ended <- s.run() }()
+	testwait.Until(t, "its writer is through", func() bool {
+		begun := f.directions[s.own].written.Load() > 0
+		writers, _ := testwait.Goroutines("world.(*stream).write(")
+		return begun && writers == 0
+	})
+	w.stopping.Store(true)
+	f.directions[s.come].total.Store(0)
+	far.(interface{ CloseWrite() error }).CloseWrite()
+	if <-ended {
+		t.Error("it ended well")
+	}
+	if _, err := io.Copy(io.Discard, far); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the other end has %v, not a reset", err)
 	}
 }
 

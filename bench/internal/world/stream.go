@@ -77,6 +77,11 @@ func (s *stream) run() bool {
 		both.Go(func() { s.read(reader) })
 		both.Wait()
 	}
+	if s.worst == endGood && s.f.directions[s.own].total.Load() < 0 {
+		// Its writer left the end to the reset, and then the run ended: the other end has finished, and this one has not.
+		s.reset()
+		return false
+	}
 	s.conn.Close()
 	return s.worst == endGood
 }

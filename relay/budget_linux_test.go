@@ -277,6 +277,7 @@ func TestDescriptorBudgetFollows(t *testing.T) {
 // Without descriptors, sockets that rest and idle pipes are given up before a client waits.
 func TestDispensableDescriptorsAreGivenUp(t *testing.T) {
 	r := newRig(t, Config{Loops: 1})
+	r.k.StopClock()
 	l := r.listen("tcp4", ListenConfig{}, echoServer(t, "tcp4"))
 	grams := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, gramEcho(t, "udp4"))
 	x := packetSocket(t, "udp4")

@@ -38,7 +38,7 @@ func TestIdlePortsHaveNoBuffers(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(20 * time.Second))
+		c.SetDeadline(time.Now().Add(patience))
 		b := make([]byte, 10)
 		c.Write([]byte("ping"))
 		if n, err := c.Read(b); err != nil || string(b[:n]) != "ping" {
@@ -101,7 +101,7 @@ func TestBusyPortsShareMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(20 * time.Second))
+		c.SetDeadline(time.Now().Add(patience))
 		clients = append(clients, c)
 	}
 	heap := func() int64 {

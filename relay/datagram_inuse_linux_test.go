@@ -173,6 +173,7 @@ func TestRestOfAnotherLoopMakesRoom(t *testing.T) {
 // While few descriptors are free, no socket rests: a flow of any loop finds one.
 func TestNothingRestsWithoutDescriptors(t *testing.T) {
 	r := newDatagramRig(t, Config{Loops: 1})
+	r.k.StopClock()
 	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Replies: 1}}, gramEcho(t, "udp4"))
 	for range 3 {
 		askGram(t, packetSocket(t, "udp4"), l.Addr(), "x")

@@ -223,7 +223,7 @@ func TestBuiltInDatagramFlowsOutliveProcess(t *testing.T) {
 func TestRestOutlivesProcess(t *testing.T) {
 	k := newKeptTable(t)
 	u := newGramUpstream(t, "udp4")
-	o := keptOrder{Listen: []string{keptPlace(t, "udp4")}, Upstream: u.addr.String(), Replies: 2}
+	o := keptOrder{Listen: []string{keptPlace(t, "udp4")}, Upstream: u.addr.String(), Replies: 2, Rest: time.Hour}
 	p := k.start(o)
 	o.Listen = p.urls()
 	c := gramClients(t, "udp4", 1)[0]
@@ -608,7 +608,7 @@ func TestDatagramsHandOver(t *testing.T) {
 func TestRestsAreHandedOver(t *testing.T) {
 	k := newKeptTable(t)
 	u := newGramUpstream(t, "udp4")
-	o := keptOrder{Listen: []string{keptPlace(t, "udp4")}, Upstream: u.addr.String(), Replies: 1, After: time.Hour}
+	o := keptOrder{Listen: []string{keptPlace(t, "udp4")}, Upstream: u.addr.String(), Replies: 1, Rest: time.Hour, After: time.Hour}
 	p := k.start(o)
 	o.Listen = p.urls()
 	c := gramClients(t, "udp4", 1)[0]

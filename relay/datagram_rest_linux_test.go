@@ -30,6 +30,7 @@ func lateReplies(t *testing.T, dial *DialConfig) {
 	}
 	testnet.Sysctl(t, "net.ipv4.ip_local_port_range", "40000 40007")
 	r := newDatagramRig(t, Config{Loops: 1})
+	r.k.StopClock()
 	r.e.datagrams.restLeast = 0 // before the loop has a datagram port
 	s := packetSocketAt(t, "127.0.0.1:30000")
 	up := gramAddr(s.LocalAddr())
@@ -65,6 +66,7 @@ func TestNoPortIsBetterThanAnother(t *testing.T) {
 	for _, replies := range []int{0, 1} { // flows that wait for an answer, and sockets that rest
 		t.Run(fmt.Sprint("replies=", replies), func(t *testing.T) {
 			r := newDatagramRig(t, Config{Loops: 1})
+			r.k.StopClock()
 			r.e.datagrams.restLeast = time.Hour // before the loop has a datagram port
 			s := packetSocketAt(t, "127.0.0.1:30000")
 			up := gramAddr(s.LocalAddr())
@@ -106,6 +108,7 @@ func TestWhatRests(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newDatagramRig(t, Config{Loops: 1})
+			r.k.StopClock()
 			if c.silence > 0 {
 				r.e.datagrams.restTime = c.silence / 2 // before the loop has a datagram port
 			}
@@ -167,6 +170,7 @@ func TestRestEnds(t *testing.T) {
 // No more sockets rest than the bound allows, and one that gives way does so for a flow.
 func TestRestingSocketsMakeRoom(t *testing.T) {
 	r := newDatagramRig(t, Config{Loops: 1})
+	r.k.StopClock()
 	r.e.datagrams.maxResting, r.e.datagrams.restLeast = 3, 0 // before the loop has a datagram port
 	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Replies: 1}}, gramEcho(t, "udp4"))
 	for range 5 {
@@ -194,6 +198,7 @@ func TestRestingSocketsMakeRoom(t *testing.T) {
 // A resting socket gives way to a client of streams too, and to its upstream.
 func TestRestingSocketsMakeRoomForStreams(t *testing.T) {
 	r := newDatagramRig(t, Config{Loops: 1})
+	r.k.StopClock()
 	asked := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Replies: 1}}, gramEcho(t, "udp4"))
 	streams := r.listenAt(Addr{Network: TCP, AddrPort: loopback}, ListenConfig{}, echoServer(t, "tcp4"))
 	for _, call := range []testkernel.Call{testkernel.Accept, testkernel.Socket} {
@@ -256,6 +261,7 @@ func TestSlowUpstreamBesideAFlood(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			const most, slow = 40, 10
 			r := newDatagramRig(t, Config{Loops: 1, MaxDatagramFlows: most})
+			r.k.StopClock()
 			s := packetSocket(t, "udp4")
 			up := gramAddr(s.LocalAddr())
 			asked := r.listenAt(gramPlace(t, "udp4"), ListenConfig{}, &up)
@@ -264,7 +270,7 @@ func TestSlowUpstreamBesideAFlood(t *testing.T) {
 			for range most { // the table is full
 				askGram(t, packetSocket(t, "udp4"), quick.Addr(), "x")
 			}
-			r.waitIdle()
+			r.pass(mostPatience) // none of them is in use
 			var clients []net.PacketConn
 			ports := make(map[string]net.Addr)
 			for i := range slow {
@@ -273,8 +279,11 @@ func TestSlowUpstreamBesideAFlood(t *testing.T) {
 				tellGram(t, clients[i], asked.Addr(), text)
 				ports[text] = hearGram(t, s, text)
 			}
-			for range 2 * most {
-				tellGram(t, packetSocket(t, "udp4"), flood.Addr(), "flood")
+			for range 8 {
+				for range most / 4 {
+					tellGram(t, packetSocket(t, "udp4"), flood.Addr(), "flood")
+				}
+				r.pass(firstPatience / 10)
 			}
 			testwait.Until(t, "the flood is read", func() bool {
 				s := r.dgramStats()

@@ -22,6 +22,7 @@ import (
 func awayRig(t *testing.T, cfg ListenConfig, first *Addr, next ...*Addr) (r *rig, l *Listener, failed *[]string) {
 	failed = new([]string)
 	r = newDatagramRig(t, Config{Loops: 1})
+	r.k.StopClock()
 	asked := 0
 	cfg.Hooks = Hooks{
 		Upstream: func(f *Flow, n int) *Addr {

@@ -140,7 +140,7 @@ func TestCloseInTraffic(t *testing.T) {
 		}
 		for range 3 { // those who are being connected, too
 			hole, _ := fullQueue(t, "tcp4")
-			dial(t, r.listen("tcp4", ListenConfig{}, hole))
+			dial(t, r.listen("tcp4", ListenConfig{Timeouts: Timeouts{Connect: patience}}, hole))
 		}
 		testwait.Until(t, "all are flows", func() bool { s := r.e.Stats(); return s.Flows() == flows+3 })
 		testwait.Until(t, "there is traffic", func() bool { s := r.e.Stats(); total := s.Total(); return total.BytesWritten > 4<<20 })

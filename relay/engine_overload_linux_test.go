@@ -152,6 +152,7 @@ func TestShedSparesWhatTheKernelSends(t *testing.T) {
 // Of idle flows, those end in which nothing has moved for the longest time.
 func TestShedIdle(t *testing.T) {
 	r := newRig(t, Config{})
+	r.k.StopClock()
 	l, s := r.overloadListen(t)
 	var flows [][2]net.Conn
 	for range 8 {
@@ -159,7 +160,7 @@ func TestShedIdle(t *testing.T) {
 		b := s.accept(t)
 		flows = append(flows, [2]net.Conn{a, b})
 		say(t, a, b, "hello")
-		time.Sleep(2 * time.Millisecond) // so that no two are equally idle
+		r.pass(tick) // so that no two are equally idle
 	}
 	for _, f := range flows[:4] {
 		say(t, f[0], f[1], "again")
@@ -305,6 +306,7 @@ func TestTrim(t *testing.T) {
 
 func TestTrimDatagrams(t *testing.T) {
 	r := newDatagramRig(t, Config{})
+	r.k.StopClock()
 	l := r.listenAt(gramPlace(t, "udp4"), ListenConfig{Datagram: DatagramConfig{Replies: 1}}, gramEcho(t, "udp4"))
 	c := packetSocket(t, "udp4")
 	askGram(t, c, l.Addr(), "question")

@@ -258,6 +258,7 @@ func TestOtherFailures(t *testing.T) {
 				say(t, b, a, "hello")
 				r.e.Stats() // a Unix source is read once more, to find nothing
 				r.e.Stats()
+				r.k.StopClock()
 				r.k.Fail(c.call, syscall.ETIMEDOUT, 1)
 				calls := r.k.Count(c.call)
 				a.Write([]byte("lost"))

@@ -71,6 +71,7 @@ func TestBandwidth(t *testing.T) {
 // A flow that rests for want of its share does not spin, and is not idle.
 func TestBandwidthRests(t *testing.T) {
 	r := newRig(t, Config{Loops: 1})
+	r.k.StopClock()
 	cfg := limited(200)
 	cfg.Timeouts.Idle = 5 * time.Second
 	a, b := r.flow("tcp4", "tcp4", cfg)

@@ -258,6 +258,7 @@ func TestAcceptQueueIsTaken(t *testing.T) {
 		for _, how := range []string{"listener", "drain"} {
 			t.Run("net="+network+"/by="+how, func(t *testing.T) {
 				r := newRig(t, Config{Loops: 1})
+				r.k.StopClock()
 				l, release := busyLoop(r, network)
 				const clientCount = 100 // more than one burst
 				var clients []net.Conn

@@ -153,7 +153,7 @@ func TestConnectTimeout(t *testing.T) {
 func TestFullQueueDrains(t *testing.T) {
 	r := newRig(t, Config{})
 	addr, accept := fullQueue(t, "unix")
-	a := dial(t, r.listen("tcp4", ListenConfig{}, addr))
+	a := dial(t, r.listen("tcp4", ListenConfig{Timeouts: Timeouts{Connect: patience}}, addr))
 	testwait.Until(t, "a flow", func() bool { s := r.e.Stats(); return s.Flows() == 1 })
 	r.e.Stats() // the turn has ended in which it has found the queue full
 	const wait = 50 * time.Millisecond
@@ -173,7 +173,7 @@ func TestFullQueueDrains(t *testing.T) {
 func TestClientGoesWhileConnecting(t *testing.T) {
 	r := newRig(t, Config{})
 	hole, _ := fullQueue(t, "tcp4")
-	a := dial(t, r.listen("tcp4", ListenConfig{}, hole))
+	a := dial(t, r.listen("tcp4", ListenConfig{Timeouts: Timeouts{Connect: patience}}, hole))
 	testwait.Until(t, "a flow", func() bool { s := r.e.Stats(); return s.Flows() == 1 })
 	reset(t, a)
 	if rec := r.expect(CauseClientGone); rec.Attempts != 1 || rec.Connect != 0 {
@@ -181,7 +181,7 @@ func TestClientGoesWhileConnecting(t *testing.T) {
 	}
 	// One that has only ended its half may still want the answer.
 	addr, accept := fullQueue(t, "unix")
-	b := dial(t, r.listen("tcp4", ListenConfig{}, addr))
+	b := dial(t, r.listen("tcp4", ListenConfig{Timeouts: Timeouts{Connect: patience}}, addr))
 	b.Write([]byte("question"))
 	closeWrite(t, b)
 	testwait.Until(t, "a flow", func() bool { s := r.e.Stats(); return s.Flows() == 1 })
@@ -242,6 +242,7 @@ func TestSameUpstreamForEver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, Config{Loops: 1})
+			r.k.StopClock()
 			var asked atomic.Int32
 			hooks := Hooks{Upstream: func(*Flow, int) *Addr { asked.Add(1); return to }}
 			l := r.listen("tcp4", ListenConfig{Hooks: hooks})
@@ -253,8 +254,12 @@ func TestSameUpstreamForEver(t *testing.T) {
 				f := list(r.e)
 				return asked.Load() >= attemptsAtOnce && len(f) == 2
 			})
-			if n := asked.Load(); n > attemptsAtOnce+3 {
-				t.Errorf("%d attempts", n)
+			if n := asked.Load(); n != attemptsAtOnce {
+				t.Errorf("%d attempts at once", n)
+			}
+			r.pass(retryMost)
+			if n := asked.Load(); n == attemptsAtOnce || n > 2*attemptsAtOnce {
+				t.Errorf("%d attempts within %v", n, retryMost)
 			}
 			c.Close()
 			r.expect(CauseClientGone)

@@ -190,6 +190,7 @@ func TestReplyNotTakenEnds(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			r := newRig(t, Config{})
+			r.k.StopClock()
 			replied := make(chan int, 1)
 			cfg := ListenConfig{Socket: SocketOptions{SendBuffer: 1}, Dial: &DialConfig{}}
 			cfg.Hooks.Connected = func(f *Flow, _ *Addr, _ time.Duration, err error) { replied <- replyLong(f) }

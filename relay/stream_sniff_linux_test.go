@@ -129,7 +129,7 @@ func (r *rig) late(client, upstream string, cfg ListenConfig) (a net.Conn, b fun
 // A preamble that does not come in time, or does not fit, is shown once more
 // with last set; then it is refused.
 func TestSniffEnds(t *testing.T) {
-	const limit = 2 * time.Second // of the engine's clock; longer than dialling takes on a busy machine
+	const limit = 2 * time.Second
 	for _, c := range []struct {
 		name string
 		max  int
@@ -146,10 +146,12 @@ func TestSniffEnds(t *testing.T) {
 		for _, client := range []string{"tcp4", "unix"} {
 			t.Run(c.name+"/client="+client, func(t *testing.T) {
 				r := newRig(t, Config{})
+				r.k.StopClock()
 				p := &preamble{max: c.max, timeout: c.time}
 				a, _ := r.late(client, "unix", ListenConfig{Hooks: p.hooks()})
 				io.WriteString(a, c.say)
 				if c.time == limit {
+					testwait.Until(t, "the client is there", func() bool { return r.e.flows() == 1 })
 					r.pass(limit + tick)
 				}
 				rec := r.expect(CauseRefused)
@@ -344,7 +346,7 @@ func TestPrefaceOfSilentClient(t *testing.T) {
 
 // The hook sets other bounds each time that the client has been silent for long enough, and hears it then, or refuses it at last.
 func TestSniffAgain(t *testing.T) {
-	const step = 2 * time.Second // of the engine's clock
+	const step = 2 * time.Second
 	for _, c := range []struct {
 		name       string
 		said, then string
@@ -360,6 +362,7 @@ func TestSniffAgain(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, Config{Loops: 1})
+			r.k.StopClock()
 			var lasts atomic.Int32
 			var admitted atomic.Bool
 			h := Hooks{
@@ -417,6 +420,7 @@ func TestSniffAgainWithBytes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, Config{Loops: 1})
+			r.k.StopClock()
 			var calls, lasts atomic.Int32
 			h := Hooks{
 				Admit: func(f *Flow) Cause { f.StartSniff(1000, time.Hour); return CauseNone },

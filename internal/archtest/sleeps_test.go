@@ -11,7 +11,7 @@ import (
 )
 
 // mostSleeps bounds the table below. It goes down, not up.
-const mostSleeps = 23
+const mostSleeps = 22
 
 // sleeps are the places at which tests sleep on the real clock, by file and function, with the number of calls of time.Sleep there. Whoever
 // waits for something waits for the event or with package testwait; a test of package relay lets time pass on the engine's clock (rig.pass);
@@ -35,7 +35,6 @@ var sleeps = map[string]struct {
 	"keeper/upgrade_linux_test.go TestUpgradeWhileKeeperIsReplaced":       {1, "a signal at several moments"},
 	"keeper/upgrade_linux_test.go TestWorkerDiesWhileKeeperIsReplaced":    {1, "a kill at several moments"},
 	"relay/datagram_keep_linux_test.go TestDatagramLoadOutlivesKills":     {1, "a kill at a random moment"},
-	"relay/engine_overload_linux_test.go TestShedIdle":                    {1, "no two flows are equally idle by the clock of the kernel"},
 	"relay/example_linux_test.go ExampleFlowRef_Resume":                   {1, "an example: a lookup that takes a while"},
 	"relay/gap_linux_test.go gap":                                         {1, "a process that is stopped for longer than a time-out"},
 	"relay/lastcall_linux_test.go receive":                                {1, "a slow reader: its pace"},

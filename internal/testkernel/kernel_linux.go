@@ -53,6 +53,7 @@ type Kernel struct {
 	counts    [calls]atomic.Int64
 	armed     atomic.Bool // there are faults
 	passed    atomic.Int64
+	stopped   atomic.Pointer[time.Time] // nil: the clock goes
 
 	mu     sync.Mutex
 	rules  [calls][]*rule
@@ -69,8 +70,20 @@ func New() *Kernel {
 
 var _ sys.Kernel = (*Kernel)(nil)
 
-// Now returns the time, and what [Kernel.Pass] has added to it.
-func (k *Kernel) Now() time.Time { return k.real.Now().Add(time.Duration(k.passed.Load())) }
+// Now returns the time, or that of [Kernel.StopClock], and what [Kernel.Pass] has added to it.
+func (k *Kernel) Now() time.Time {
+	if stopped := k.stopped.Load(); stopped != nil {
+		return stopped.Add(time.Duration(k.passed.Add(1)))
+	}
+	return k.real.Now().Add(time.Duration(k.passed.Load()))
+}
+
+// StopClock stops the clock: from now on only [Kernel.Pass] lets time pass, and a nanosecond with each look at the clock, since code may rely
+// on that it never stands still. So nothing is due because a machine is slow. A loop that waits for what is due waits again.
+func (k *Kernel) StopClock() {
+	now := k.real.Now()
+	k.stopped.Store(&now)
+}
 
 // Pass lets time pass: the clock of everything that has this kernel is later by d. A loop that sleeps does not notice until it is woken.
 func (k *Kernel) Pass(d time.Duration) { k.passed.Add(int64(d)) }

@@ -69,7 +69,7 @@ groups:
     balance: {4}
     panic: 0.5
     queue: {size: 100}
-    check: {tcp: {every: 100ms}}
+    check: {tcp: {every: 100ms, timeout: 60s}}
     members: [{name: fixed, to: "{0}"}, {name: other, to: "{1}", weight: {5}}]
 `
 	values := func(balance string, weight int) []any {

@@ -38,7 +38,7 @@ func TestConvertedEndsBesideHAProxy(t *testing.T) {
 	primary, p := hanging(t)
 	backup, _ := hanging(t)
 	text := haproxyDefaults + "listen redis\n bind {0}\n option tcp-check\n tcp-check send PING\\r\\n\n tcp-check expect string +PONG\n" +
-		" timeout check 500ms\n default-server check inter 500ms fall 2 rise 2 on-marked-down shutdown-sessions on-marked-up shutdown-backup-sessions\n" +
+		" timeout check 5s\n default-server check inter 5s fall 2 rise 2 on-marked-down shutdown-sessions on-marked-up shutdown-backup-sessions\n" +
 		" server primary " + primary + "\n server backup " + backup + " backup\n"
 	theirs, ours := beside(t, "haproxy.cfg", 1, text, startHAProxy)
 	both := func(want string) (conns []net.Conn) {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -16,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/testwait"
 )
 
-// soon is a check that finds out soon.
-const soon = "{tcp: {every: 100ms, rise: 1, fall: 2}}"
+// soon is a check that finds out soon: whoever does not listen refuses it at once, and whoever does may take its time.
+const soon = "{tcp: {every: 100ms, timeout: 60s, rise: 1, fall: 2}}"
 
 // memberIs waits until a member is in a state.
 func (c *configured) memberIs(group, member, state string) {
@@ -295,46 +294,34 @@ groups: {all: {balance: first, check: {2}, down: {live-flows: drain, after: 4s},
 	}
 }
 
-// deafUDP answers datagrams with its name and their text, and checks only while it is well.
-func deafUDP(t *testing.T, name string) (at string, well *atomic.Bool) {
-	t.Helper()
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	well, done := new(atomic.Bool), make(chan struct{})
-	well.Store(true)
-	go func() {
-		defer close(done)
-		b := make([]byte, 2048)
-		for {
-			n, from, err := pc.ReadFrom(b)
-			if err != nil {
-				return
-			}
-			if text := string(b[:n]); text != "check" || well.Load() {
-				pc.WriteTo([]byte(name+" "+text), from)
-			}
-		}
-	}()
-	t.Cleanup(func() { pc.Close(); <-done })
-	return "udp://" + pc.LocalAddr().String(), well
-}
-
 // A client of UDP whose member goes down is at another one with its next datagram.
 func TestDatagramFlowsOfMemberThatGoesDown(t *testing.T) {
 	t.Parallel()
-	one, well := deafUDP(t, "one")
-	two, _ := deafUDP(t, "two")
+	one, two := datagramEcho(t, "udp4", "127.0.0.1:0", "one "), datagramEcho(t, "udp4", "127.0.0.1:0", "two ")
+	// The first one is checked at another port, which refuses at once when nobody is there.
+	checks, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer checks.Close()
+	go func() {
+		for b := make([]byte, 100); ; {
+			n, from, err := checks.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			checks.WriteTo(b[:n], from)
+		}
+	}()
 	d := runFile(t, `
 listeners: {a: {listen: "udp://127.0.0.1:0", to: all}}
 groups:
   all:
     balance: first
-    check: {udp: {every: 100ms, timeout: 100ms, rise: 1, fall: 2, send: check, expect: check}}
+    check: {udp: {every: 100ms, timeout: 60s, rise: 1, fall: 2, send: check, expect: check}}
     down: {live-flows: close}
-    members: [{name: one, to: "{0}"}, {name: two, to: "{1}"}]
-`, one, two)
+    members: [{name: one, to: "udp://{0}", check-port: {2}}, {name: two, to: "udp://{1}"}]
+`, one, two, portOf(checks.LocalAddr()))
 	d.memberIs("all", "one", "up")
 	c := testnet.Dial(t, d.at("a"))
 	b := make([]byte, 100)
@@ -352,7 +339,7 @@ groups:
 	if a := ask(); a != "one hello" {
 		t.Fatalf("%q", a)
 	}
-	well.Store(false)
+	checks.Close()
 	mustBe(t, d.records(1)[0], "cause", "down", "member", "one")
 	if a := ask(); a != "two hello" {
 		t.Errorf("%q", a)

@@ -31,7 +31,7 @@ func TestMembersBeyondSandbox(t *testing.T) {
 	one, two, three := speak(t, "one"), speak(t, "two"), speak(t, "three")
 	const text = `
 listeners: {a: {listen: "tcp://127.0.0.1:0", to: all}}
-groups: {all: {balance: round-robin, members: [{name: one, to: "{0}"}], check: {tcp: {every: 100ms}}}}
+groups: {all: {balance: round-robin, members: [{name: one, to: "{0}"}], check: {tcp: {every: 100ms, timeout: 60s}}}}
 `
 	k := runKept(t, text, one.url())
 	k.inSandbox()

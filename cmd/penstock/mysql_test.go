@@ -33,8 +33,8 @@ func TestMySQLCheckWithSecureTransport(t *testing.T) {
 	if out, err := exec.Command("mariadb", "--no-defaults", "--skip-ssl", "-h", "127.0.0.1", "-P", port, "-u", "monitor", "-e", "SELECT 1").CombinedOutput(); err == nil {
 		t.Fatalf("the server lets in who has no TLS: %s", out)
 	}
-	text := haproxyDefaults + "listen user\n bind {0}\n option mysql-check user monitor\n server s 127.0.0.1:" + port + " check inter 200ms fall 1\n" +
-		"listen greeting\n bind {1}\n option mysql-check\n server s 127.0.0.1:" + port + " check inter 200ms fall 1\n"
+	text := haproxyDefaults + "listen user\n bind {0}\n option mysql-check user monitor\n server s 127.0.0.1:" + port + " check inter 10s fall 1\n" +
+		"listen greeting\n bind {1}\n option mysql-check\n server s 127.0.0.1:" + port + " check inter 10s fall 1\n"
 	theirs, ours := beside(t, "haproxy.cfg", 2, text, startHAProxy)
 	greets := func(at string) bool {
 		c, err := net.Dial("tcp", at)

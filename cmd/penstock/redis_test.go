@@ -106,7 +106,7 @@ groups:
     balance: least-connections
     members: [{name: one, to: "unix://{0}"}, {name: two, to: "unix://{1}"}]
     slow-start: 1s
-    check: {send-expect: {every: 100ms, timeout: 2s, fall: 2, rise: 2, send: "PING\r\n", expect: "+PONG"}}
+    check: {send-expect: {every: 100ms, timeout: 60s, fall: 2, rise: 2, send: "PING\r\n", expect: "+PONG"}}
 `, one, two)
 	members := func() []api.Member {
 		g, err := d.admin.Group(d.ctx(), "cache")

@@ -66,7 +66,12 @@ func TestWeb(t *testing.T) {
 
 	for _, options := range [][]string{nil, {"-H", "Connection: close"}} {
 		args := append([]string{"-t1", "-c20", "-d1s", "--timeout", "20s"}, options...)
-		out, err := exec.Command("wrk", append(args, "http://"+d.addr().String()+"/small")...).CombinedOutput()
+		var out []byte
+		var err error
+		testwait.Until(t, "wrk gets an answer in its second", func() bool {
+			out, err = exec.Command("wrk", append(args, "http://"+d.addr().String()+"/small")...).CombinedOutput()
+			return err != nil || !strings.Contains(string(out), "\n  0 requests in")
+		})
 		text := string(out)
 		if err != nil || strings.Contains(text, "Socket errors") || strings.Contains(text, "Non-2xx") || !regexp.MustCompile(`[1-9]\d* requests in`).MatchString(text) {
 			t.Errorf("wrk %v: %v\n%s", args, err, text)
@@ -100,8 +105,8 @@ listeners:
   plain: {listen: "tcp://127.0.0.1:0", to: plain}
   secure: {listen: "tcp://127.0.0.1:0", to: secure}
 groups:
-  plain: {members: ["unix://{0}"], check: {postgres: {every: 200ms, user: bench, database: postgres}}}
-  secure: {members: [{name: db, to: "tcp://127.0.0.1:{1}"}], tls: {ca: "{2}", verify: false, starttls: postgresql}, check: {postgres: {every: 200ms}}}
+  plain: {members: ["unix://{0}"], check: {postgres: {every: 200ms, timeout: 60s, user: bench, database: postgres}}}
+  secure: {members: [{name: db, to: "tcp://127.0.0.1:{1}"}], tls: {ca: "{2}", verify: false, starttls: postgresql}, check: {postgres: {every: 200ms, timeout: 60s}}}
 `, socket, port, ca)
 		d.memberIs("plain", "unix://"+socket, "up")
 		d.memberIs("secure", "db", "up") // that refuses the user penstock, and so takes clients

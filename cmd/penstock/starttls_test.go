@@ -163,7 +163,7 @@ listeners:
     to: plain
 groups:
   a: {members: "{3}"}
-  b: {members: "{4}", check: {tcp: {every: 100ms, tls: {ca: "{2}", server-name: b.db.test, starttls: postgresql}}}}
+  b: {members: "{4}", check: {tcp: {every: 100ms, timeout: 60s, tls: {ca: "{2}", server-name: b.db.test, starttls: postgresql}}}}
   again: {members: "{6}", proxy-protocol: v1, tls: {ca: "{2}", starttls: postgresql}}
   plain: {members: "{5}"}
 `, cert, key, ca, a.url(), b.url(), plain.url(), header.url())

@@ -230,7 +230,7 @@ var layer4Cases = []layer4Case{
 		return []string{tcpListener(name, name, 0, ""), fmt.Sprintf(`{%sconfig.cluster.v3.Cluster", "name": %q, "type": "STATIC", "connectTimeout": "1s", "loadAssignment": {"clusterName": %q, "endpoints": [{"lbEndpoints": [{%s}]}]}}`, typeOf, name, name, endpoints)}
 	}, func(t *testing.T, at net.Addr) string { return share(at, 20, 10) }},
 	{"priority", "endpoints of priority 0 that fail their health check", "two", func(t *testing.T, name string) []string {
-		check := `, "healthChecks": [{"timeout": "1s", "interval": "0.1s", "unhealthyThreshold": 1, "healthyThreshold": 1, "tcpHealthCheck": {}}]`
+		check := `, "healthChecks": [{"timeout": "60s", "interval": "0.1s", "unhealthyThreshold": 1, "healthyThreshold": 1, "tcpHealthCheck": {}}]`
 		a := fmt.Sprintf(`{%sconfig.endpoint.v3.ClusterLoadAssignment", "clusterName": %q, "endpoints": [{"lbEndpoints": [{%s}]}, {"priority": 1, "lbEndpoints": [{%s}]}]}`, typeOf, name, deadEndpoint(""), endpointAt(speak(t, "two").Addr(), ""))
 		return []string{tcpListener(name, name, 0, ""), edsCluster(name, check), a}
 	}, func(t *testing.T, at net.Addr) string {
@@ -271,9 +271,14 @@ var layer4Cases = []layer4Case{
 		return strings.Join(append(names, greeted(at, nil)), ", ")
 	}},
 	{"idle", "idle_timeout of 300 ms", "one, then closed", tcpCase("", `, "idleTimeout": "0.3s"`, "", speakers("one")), func(t *testing.T, at net.Addr) string {
-		c := testnet.Dial(t, at)
-		c.SetDeadline(time.Now().Add(patience))
-		name, _ := readName(c)
+		var c net.Conn
+		name := ""
+		testwait.Until(t, "the name comes before the flow is idle for long", func() bool {
+			c = testnet.Dial(t, at)
+			c.SetDeadline(time.Now().Add(patience))
+			name, _ = readName(c)
+			return name != ""
+		})
 		if _, err := c.Read(make([]byte, 1)); os.IsTimeout(err) {
 			return name + ", still open"
 		}

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/pires/go-proxyproto"
 
@@ -212,6 +213,7 @@ func inverted(b []byte) []byte {
 // exchange sends bytes and reads as many.
 func exchange(t *testing.T, c net.Conn, b []byte) {
 	t.Helper()
+	c.SetDeadline(time.Now().Add(patience))
 	go c.Write(b)
 	got := make([]byte, len(b))
 	if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, inverted(b)) {

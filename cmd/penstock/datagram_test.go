@@ -48,6 +48,7 @@ func datagramClient(t *testing.T, d *daemon) net.Conn {
 // ask sends one datagram and returns the answer.
 func ask(t *testing.T, c net.Conn, question []byte) []byte {
 	t.Helper()
+	c.SetDeadline(time.Now().Add(patience))
 	if _, err := c.Write(question); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func TestDatagrams(t *testing.T) {
 	unix := datagramEcho(t, "unixgram", filepath.Join(t.TempDir(), "s"), "a")
 	for name, upstream := range map[string]string{"udp": "udp://" + udp.String(), "unixgram": "unixgram://" + unix.String()} {
 		t.Run(name, func(t *testing.T) {
-			d := relay(t, "--idle-timeout=300ms", "--log-flows=all", "udp://127.0.0.1:0", upstream)
+			d := relay(t, "--drain-timeout=0", "--log-flows=all", "udp://127.0.0.1:0", upstream)
 			c := datagramClient(t, d)
 			sent, received := 0, 0
 			for _, size := range []int{0, 1, 100, 1200, 1472, 9000, 60000} {
@@ -78,12 +79,22 @@ func TestDatagrams(t *testing.T) {
 				sent += size
 				received += len(answer)
 			}
+			d.signal(syscall.SIGTERM) // which ends the flow
 			f := d.line("flow")
-			if f["cause"] != "idle" || f["bytes_up"] != float64(sent) || f["bytes_down"] != float64(received) || f["datagrams_dropped"] != nil {
+			if f["cause"] != "drained" || f["bytes_up"] != float64(sent) || f["bytes_down"] != float64(received) || f["datagrams_dropped"] != nil {
 				t.Errorf("%d sent, %d received: %v", sent, received, f)
 			}
 		})
 	}
+}
+
+// A flow that moves nothing ends.
+func TestDatagramIdleTimeout(t *testing.T) {
+	d := relay(t, "--idle-timeout=200ms", "--log-flows=all", "udp://127.0.0.1:0", "discard:")
+	if _, err := datagramClient(t, d).Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	mustBe(t, d.line("flow"), "cause", "idle", "bytes_up", 1.0)
 }
 
 // Each client has its own flow, and they go to the upstreams in turn.
@@ -130,14 +141,14 @@ func TestDatagramUpstreamUnreachable(t *testing.T) {
 // daemon keeps its clients. Without another one they are told at once that nobody is there.
 func TestDatagramRestart(t *testing.T) {
 	one, two := datagramEcho(t, "udp4", "127.0.0.1:0", "1"), datagramEcho(t, "udp4", "127.0.0.1:0", "2")
-	old := relay(t, "--loops=4", "udp://127.0.0.1:0", "udp://"+one.String())
+	old := relay(t, "--loops=4", "--drain-timeout=1h", "--idle-timeout=1h", "udp://127.0.0.1:0", "udp://"+one.String())
 	var clients []net.Conn
 	for range 20 {
 		c := datagramClient(t, old)
 		ask(t, c, nil)
 		clients = append(clients, c)
 	}
-	next := relay(t, "--loops=4", old.listener, "udp://"+two.String())
+	next := relay(t, "--loops=4", "--drain-timeout=1h", old.listener, "udp://"+two.String())
 	next.wait("another process has the port, too: the kernel spreads clients anew over both, so that sessions of the other one move here. Drain that one, or stop this one", 1)
 	old.signal(syscall.SIGTERM)
 	served := map[string]int{}

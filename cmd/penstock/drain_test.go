@@ -40,7 +40,7 @@ func TestEndedIsLast(t *testing.T) {
 // Draining during a storm of short connections: every client that was accepted is served to its
 // end. Others are refused, or reset if they were in the kernel's queue when it closed.
 func TestDrainUnderLoad(t *testing.T) {
-	d := relay(t, "tcp://127.0.0.1:0", "echo:")
+	d := relay(t, "--drain-timeout=1h", "tcp://127.0.0.1:0", "echo:")
 	const size = 64
 	var served atomic.Int64
 	client := func() error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -87,10 +88,15 @@ func (r *drainedRelay) open() (n int) {
 		if err != nil {
 			continue
 		}
-		c.SetDeadline(time.Now().Add(time.Second)) // a datagram may be lost
 		b := []byte("open?")
-		if _, err = c.Write(b); err == nil {
-			_, err = io.ReadFull(c, b)
+		for end := time.Now().Add(patience); ; {
+			c.SetDeadline(time.Now().Add(time.Second))
+			if _, err = c.Write(b); err == nil {
+				_, err = io.ReadFull(c, b)
+			}
+			if !errors.Is(err, os.ErrDeadlineExceeded) || at.Network() != "udp" || time.Now().After(end) {
+				break
+			} // the datagram was lost, or the relay is slow
 		}
 		c.Close()
 		if err == nil {

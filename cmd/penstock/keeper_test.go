@@ -263,8 +263,11 @@ func TestUpgrade(t *testing.T) {
 // A binary that never says that it is ready is given up, and the worker goes on.
 func TestUpgradeHangs(t *testing.T) {
 	t.Parallel()
-	k := runKeeper(t, "start-timeout: 3s", threeListeners, speak(t, "one").url())
+	one := speak(t, "one")
+	k := runKeeper(t, "", threeListeners, one.url())
 	f := threeFlows(k)
+	k.write(t, threeListeners+"\nkeeper: {keep-after: 0, healthy-after: 0, start-timeout: 3s}\n", one.url()) // for the next worker only
+	k.reload()
 	if code, out := k.command("upgrade", "--binary", script(t, "exec sleep 1000")); code != 1 || !strings.Contains(out, "nothing was changed") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
@@ -355,7 +358,7 @@ func TestKeeperSignals(t *testing.T) {
 	t.Parallel()
 	const text = "drain: {0}\nlisteners: {tcp: {listen: 'tcp://127.0.0.1:0', to: 'echo:'}}\n"
 	t.Run("drained", func(t *testing.T) {
-		k := runKeeper(t, "", text, "30s")
+		k := runKeeper(t, "", text, "1h")
 		k.signal(syscall.SIGHUP)
 		k.line("reloaded")
 		k.signal(syscall.SIGUSR1)

@@ -59,10 +59,10 @@ func TestDrainWithNoFlows(t *testing.T) {
 // After the first signal no new client is admitted, existing flows continue, and the daemon exits
 // with the last flow.
 func TestDrain(t *testing.T) {
-	d := relay(t, "--log-flows=all", "tcp://127.0.0.1:0", "echo:")
+	d := relay(t, "--drain-timeout=1h", "--log-flows=all", "tcp://127.0.0.1:0", "echo:")
 	c := busyFlow(t, d)
 	d.signal(syscall.SIGTERM)
-	if l := d.line("draining"); l["flows"] != 1.0 || l["deadline"] != 30.0 {
+	if l := d.line("draining"); l["flows"] != 1.0 || l["deadline"] != 3600.0 {
 		t.Errorf("%v", l)
 	}
 	testwait.Until(t, "it listens no more", func() bool {

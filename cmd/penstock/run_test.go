@@ -284,6 +284,7 @@ func (s *speaker) url() string { return url(s.Addr()) }
 // name reads the name that a speaker sends first.
 func name(t *testing.T, c net.Conn) string {
 	t.Helper()
+	c.SetDeadline(time.Now().Add(patience))
 	n, err := readName(c)
 	if err != nil {
 		t.Fatalf("no name: %q, %v", n, err)

@@ -97,7 +97,7 @@ func runXDS(t *testing.T, p *xdsPlane, state string, args ...string) *configured
 	t.Helper()
 	dir := shortDir(t)
 	c := &configured{dir: dir, file: filepath.Join(dir, "base.yaml")}
-	c.write(t, "drain: 1s\n")
+	c.write(t, "drain: 1h\n")
 	c.begin(t, exec.Command(binary, append([]string{"run", "-c", c.file, "-c", p.path(), "--state", state, "--node", "relay-1"}, args...)...))
 	return c
 }

@@ -51,7 +51,7 @@ func TestJA4(t *testing.T) {
   records: {listen: "tcp://127.0.0.1:0", sniff: {ja4: true}, routes: [{sni: one.test, to: "tcp://{0}"}], to: "discard:"}
   silent: {listen: "tcp://127.0.0.1:0", routes: [{sni: one.test, to: "tcp://{0}"}], to: "discard:"}
   quic: {listen: "udp://127.0.0.1:0", sniff: {ja4: true}, routes: [{sni: one.test, to: "udp://{1}"}], to: "discard:"}
-`, member.Addr(), namedServer(t, ctx, "one", &quic.Config{TLSConfig: serverTLS, MaxIdleTimeout: 3 * patience}))
+`, member.Addr(), namedServer(t, ctx, "one", &quic.Config{TLSConfig: serverTLS, HandshakeTimeout: patience, MaxIdleTimeout: 3 * patience}))
 	clientTLS.ServerName = "one.test"
 	want := map[string]string{}
 	var clients []*tls.Conn
@@ -69,7 +69,7 @@ func TestJA4(t *testing.T) {
 			want[name] = ""
 		}
 	}
-	conn, err := quicEndpoint(t, nil).Dial(ctx, "udp4", k.at("quic").String(), &quic.Config{TLSConfig: clientTLS, MaxIdleTimeout: 3 * patience})
+	conn, err := quicEndpoint(t, nil).Dial(ctx, "udp4", k.at("quic").String(), &quic.Config{TLSConfig: clientTLS, HandshakeTimeout: patience, MaxIdleTimeout: 3 * patience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ func TestQUICCheckShakesHands(t *testing.T) {
 	t.Parallel()
 	ca := testcerts.Authority(t, "Test CA")
 	file, _ := ca.Write(t, t.TempDir(), "ca")
-	server := quicEndpoint(t, &quic.Config{TLSConfig: &tls.Config{Certificates: []tls.Certificate{ca.Issue(t, "web.test").TLS()}, NextProtos: []string{"h3"}, MinVersion: tls.VersionTLS13}})
+	server := quicEndpoint(t, &quic.Config{HandshakeTimeout: patience, TLSConfig: &tls.Config{Certificates: []tls.Certificate{ca.Issue(t, "web.test").TLS()}, NextProtos: []string{"h3"}, MinVersion: tls.VersionTLS13}})
 	k := runKept(t, `listeners:
   right: {listen: "udp://127.0.0.1:0", to: right}
   wrong: {listen: "udp://127.0.0.1:0", to: wrong}

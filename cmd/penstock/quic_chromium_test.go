@@ -50,7 +50,7 @@ func newFileServer(t *testing.T, name string) *fileServer {
 	server := &http3.Server{
 		Handler:    s,
 		TLSConfig:  http3.ConfigureTLSConfig(&tls.Config{Certificates: []tls.Certificate{cert.TLS()}}),
-		QUICConfig: &quicgo.Config{MaxIdleTimeout: quicIdle},
+		QUICConfig: &quicgo.Config{HandshakeIdleTimeout: patience, MaxIdleTimeout: quicIdle},
 		ConnContext: func(ctx context.Context, _ *quicgo.Conn) context.Context {
 			s.connections.Add(1)
 			return ctx

@@ -29,7 +29,7 @@ func movingServer(t *testing.T, ctx context.Context, name string, config *tls.Co
 		t.Fatal(err)
 	}
 	tr := &quicgo.Transport{Conn: socket, ConnectionIDGenerator: ids}
-	l, err := tr.Listen(config, &quicgo.Config{MaxIdleTimeout: quicIdle, InitialPacketSize: 1200})
+	l, err := tr.Listen(config, &quicgo.Config{HandshakeIdleTimeout: patience, MaxIdleTimeout: quicIdle, InitialPacketSize: 1200})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func dialMoving(t *testing.T, ctx context.Context, to net.Addr, config *tls.Conf
 }
 
 func movingConfig() *quicgo.Config {
-	return &quicgo.Config{MaxIdleTimeout: quicIdle, InitialPacketSize: 1200, DisablePathMTUDiscovery: true,
+	return &quicgo.Config{HandshakeIdleTimeout: patience, MaxIdleTimeout: quicIdle, InitialPacketSize: 1200, DisablePathMTUDiscovery: true,
 		KeepAlivePeriod: time.Second} // whoever only receives would never tell the server that its port is another one
 }
 

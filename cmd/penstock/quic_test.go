@@ -52,11 +52,11 @@ func TestQUICByName(t *testing.T) {
 	const idle = 3 * patience // while a worker is replaced, a connection may have nothing to send
 	serverTLS, clientTLS := certificate(t, "one.test", "a.wild.test", "other.test")
 	serverTLS.NextProtos = append(serverTLS.NextProtos, "special")
-	config := &quic.Config{TLSConfig: serverTLS, MaxIdleTimeout: idle}
+	config := &quic.Config{TLSConfig: serverTLS, HandshakeTimeout: patience, MaxIdleTimeout: idle}
 	k := runKept(t, `listeners:
   quic:
     listen: "udp://127.0.0.1:0"
-    sniff: {timeout: 1s}
+    sniff: {timeout: 1m}
     routes:
       - {name: one, sni: one.test, to: "udp://{0}"}
       - {name: wild, sni: "*.wild.test", to: "udp://{1}"}
@@ -94,7 +94,7 @@ func TestQUICByName(t *testing.T) {
 		t.Helper()
 		tls := clientTLS.Clone()
 		tls.ServerName, tls.NextProtos = c.sni, []string{c.alpn}
-		conn, err := quicEndpoint(t, nil).Dial(ctx, "udp4", k.at("quic").String(), &quic.Config{TLSConfig: tls, MaxIdleTimeout: idle})
+		conn, err := quicEndpoint(t, nil).Dial(ctx, "udp4", k.at("quic").String(), &quic.Config{TLSConfig: tls, HandshakeTimeout: patience, MaxIdleTimeout: idle})
 		if err != nil {
 			t.Fatalf("%s: %v", c.sni, err)
 		}
@@ -231,14 +231,14 @@ func TestQUICToNamedHost(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	defer cancel()
 	serverTLS, clientTLS := certificate(t, "localhost", "other.test")
-	at := namedServer(t, ctx, "named", &quic.Config{TLSConfig: serverTLS})
+	at := namedServer(t, ctx, "named", &quic.Config{TLSConfig: serverTLS, HandshakeTimeout: patience})
 	d := runFile(t, `
 listeners: {quic: {listen: "udp://127.0.0.1:0", sniff: {timeout: 1m}, to: named}}
 groups:
   named: {destination: {port: {0}, allow: [localhost], networks: [127.0.0.0/8, "::1/128"]}, retries: 3}
 `, at.(*net.UDPAddr).Port)
 	clientTLS.ServerName = "localhost"
-	conn, err := quicEndpoint(t, nil).Dial(ctx, "udp4", d.at("quic").String(), &quic.Config{TLSConfig: clientTLS})
+	conn, err := quicEndpoint(t, nil).Dial(ctx, "udp4", d.at("quic").String(), &quic.Config{TLSConfig: clientTLS, HandshakeTimeout: patience})
 	if err != nil {
 		flows, _ := d.admin.Flows(d.ctx(), api.Filter{Listener: "quic"}, api.Page{})
 		log, _ := os.ReadFile(d.dir + "/access.log")

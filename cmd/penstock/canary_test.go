@@ -179,13 +179,13 @@ func (p *published) shortenLease(key string) {
 	if err != nil || kv.Lease == 0 {
 		p.Fatalf("%+v, %v", kv, err)
 	}
-	lease, err := c.Grant(p.Context(), 2*time.Second)
-	if err != nil {
-		p.Fatal(err)
-	}
-	if _, err := c.Put(p.Context(), key, kv.Value, lease); err != nil {
-		p.Fatal(err)
-	}
+	testwait.Until(p.T, "the lease has not ended before the key has it", func() bool {
+		lease, err := c.Grant(p.Context(), 2*time.Second)
+		if err == nil {
+			_, err = c.Put(p.Context(), key, kv.Value, lease)
+		}
+		return err == nil
+	})
 }
 
 // Publish is killed while it tries a version: the canary goes back when the lease ends, which no restart of etcd

@@ -31,7 +31,7 @@ func checking(t *testing.T, healthyAfter string) *steps {
 	need(t, "mkfifo")
 	dir := shortDir(t)
 	s := &steps{kept: &kept{configured: &configured{dir: dir, file: filepath.Join(dir, "penstock.yaml")}}, held: filepath.Join(dir, "more.yaml"), file: []byte("reload: {watch: false}\n")}
-	s.write(t, threeListeners+"\nkeeper: {keep-after: 0, max-restart-delay: 100ms, healthy-after: "+healthyAfter+"}\n", speak(t, "one").url())
+	s.write(t, threeListeners+"\nkeeper: {keep-after: 0, max-restart-delay: 100ms, watchdog: never, start-timeout: 10m, healthy-after: "+healthyAfter+"}\n", speak(t, "one").url())
 	if err := os.WriteFile(s.held, s.file, 0o644); err != nil {
 		t.Fatal(err)
 	}

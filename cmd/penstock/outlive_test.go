@@ -15,8 +15,8 @@ import (
 // kept is a daemon that runs under a keeper: its worker can be killed and upgraded.
 type kept struct{ *configured }
 
-// keeperOfTests holds each flow at once, and upgrades do not take longer than they must.
-const keeperOfTests = "\nkeeper: {keep-after: 0s, healthy-after: 100ms}\n"
+// keeperOfTests holds each flow at once, and upgrades do not take longer than they must; a worker may be slow, as on a busy machine.
+const keeperOfTests = "\nkeeper: {keep-after: 0s, healthy-after: 100ms, watchdog: 10m, start-timeout: 10m}\n"
 
 // runKept starts penstock run with a configuration and a keeper, which holds each flow at once.
 func runKept(t *testing.T, text string, values ...any) *kept {

@@ -48,6 +48,12 @@ listeners:
     listen: tcp://127.0.0.1:0
     routes:
       - {name: ssh, protocol: ssh, to: "{0}"}
+      - {name: silent, silence: 1m, to: "{7}"}
+    to: "{6}"
+  quiet:
+    listen: tcp://127.0.0.1:0
+    routes:
+      - {name: ssh, protocol: ssh, to: "{0}"}
       - {name: silent, silence: 50ms, to: "{7}"}
     to: "{6}"
   late:
@@ -66,10 +72,15 @@ listeners:
 	spoken := map[string]int{} // by labels
 	reach := func(listener, before, says string, dribbled int, want, protocol string) {
 		t.Helper()
-		c := d.to(listener)
+		at := d.at(listener)
+		if listener == "late" { // what it says is there before the time of the listener begins
+			d.signal(syscall.SIGSTOP)
+		}
+		c := testnet.Dial(t, at)
 		defer c.Close()
 		c.SetDeadline(time.Now().Add(patience))
 		io.WriteString(&dribble{c, dribbled}, before+says)
+		d.signal(syscall.SIGCONT)
 		r := bufio.NewReader(c)
 		if name, err := r.ReadString('\n'); name != want+"\n" {
 			t.Fatalf("%s: %q leads to %q, want %q: %v", listener, says, name, want, err)
@@ -106,7 +117,7 @@ listeners:
 		}
 	}
 	reach("waits", "", "SSH-2.0-x\r\n", 0, "ssh", "ssh")
-	reach("waits", "", "", 0, "silent", "")
+	reach("quiet", "", "", 0, "silent", "")
 	reach("late", proxied, "", 0, "silent", "")
 	reach("late", proxied, "MAIL", 0, "rest", "")
 

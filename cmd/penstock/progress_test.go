@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/api"
 	"github.com/penstock/penstock/internal/testnet"
@@ -16,6 +15,7 @@ import (
 // its listener is full.
 func blackHole(t *testing.T) string {
 	t.Helper()
+	const backlog = 1
 	e, err := engine.New(engine.Config{Loops: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -23,21 +23,20 @@ func blackHole(t *testing.T) string {
 	t.Cleanup(func() { e.Close() })
 	l, err := e.Listen(engine.Addr{Network: engine.TCP, AddrPort: netip.MustParseAddrPort("127.0.0.1:0")}, engine.ListenConfig{
 		Hooks:   engine.Hooks{Upstream: func(*engine.Flow, int) *engine.Addr { return nil }},
-		Backlog: 1,
+		Backlog: backlog,
 		Paused:  true,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 10 {
-		c, err := net.DialTimeout("tcp", l.Addr().AddrPort.String(), 100*time.Millisecond)
+	for range backlog + 1 { // as many as it takes
+		c, err := net.DialTimeout("tcp", l.Addr().AddrPort.String(), patience)
 		if err != nil {
-			return l.Addr().String()
+			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
 	}
-	t.Fatal("the queue does not become full")
-	return ""
+	return l.Addr().String()
 }
 
 // numbers holds the counters of a listener, its route, its group and its member.

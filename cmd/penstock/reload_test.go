@@ -143,8 +143,8 @@ func pingOn(c net.Conn) error {
 	return nil
 }
 
-// A route decides what happens to flows whose member is gone: they stay, they end spread over the
-// time before a deadline, or they end at once.
+// A route decides what happens to flows whose member is gone: they stay, they end in the time before a deadline, or they
+// end at once. That they are spread over that time is in the tests of package liveflows.
 func TestRemovedMembers(t *testing.T) {
 	t.Parallel()
 	old, fresh := speak(t, "old"), speak(t, "fresh")
@@ -187,7 +187,6 @@ groups: {all: {members: ["{0}"]}}
 	for _, c := range conns["keep"] {
 		mustPing(t, c)
 	}
-	ends := map[time.Time]bool{}
 	for _, r := range d.records(3 * each) {
 		mustBe(t, r, "cause", "removed", "reason", "removed", "member", old.url())
 		if r["listener"] != "drain" {
@@ -198,13 +197,9 @@ groups: {all: {members: ["{0}"]}}
 			t.Fatal(err)
 		}
 		end := start.Add(time.Duration(r["duration"].(float64) * float64(time.Second)))
-		ends[end.Truncate(10*time.Millisecond)] = true
 		if end.Before(before.Add(500*time.Millisecond - 20*time.Millisecond)) {
 			t.Errorf("a flow was to go on for half a second at least, and ended after %v", end.Sub(before))
 		}
-	}
-	if len(ends) < 2 {
-		t.Errorf("%d flows ended at once", each)
 	}
 	c := d.to("keep")
 	if n := name(t, c); n != "fresh" {

@@ -65,7 +65,7 @@ http {
   server { listen 93.184.216.35:80; location / { return 200 "clear: $host\n"; } }
 }
 END
-until_ok() { for i in $(seq 600); do "$@" >/dev/null 2>&1 && return 0; read -t 0.05 <> <(:) || true; done; echo "in vain: $*"; cat /tmp/log; exit 1; }
+until_ok() { for i in $(seq 2400); do "$@" >/dev/null 2>&1 && return 0; read -t 0.05 <> <(:) || true; done; echo "in vain: $*"; cat /tmp/log; exit 1; }
 ask() { curl -s --cacert /tmp/cert.pem --connect-to ::127.0.0.1:8443 "https://$1/" || echo "$1: nothing"; }
 refused() { # NAME REASON
 	ask $1
@@ -94,9 +94,9 @@ listeners:
   clear: {listen: "tcp://127.0.0.1:8080", to: clear}
 groups:
   egress:
-    destination: {port: 443, allow: ["*.debian.test", one.test]}
+    destination: {port: 443, allow: ["*.debian.test", one.test], timeout: 1m}
   clear:
-    destination: {by: host, port: 80, allow: [one.test]}
+    destination: {by: host, port: 80, allow: [one.test], timeout: 1m}
 END
 penstock check -c /tmp/penstock.yaml
 penstock run -c /tmp/penstock.yaml >/tmp/log 2>&1 &
@@ -182,7 +182,7 @@ listeners:
   datagrams: {listen: "udp://0.0.0.0:5300", transparent: true, timeouts: {idle: 1s}, to: datagrams}
 groups:
   original:
-    destination: {by: original, port: 443}
+    destination: {by: original, port: 443, timeout: 1m}
     mark: 1
   datagrams:
     destination: {by: original, port: 5300}
@@ -272,7 +272,7 @@ groups:
   egress:
     destination: {port: 443, allow: ["*.debian.test", "*.slow.test"], timeout: 1m}
   clear:
-    destination: {by: host, port: 80, allow: [$1]}
+    destination: {by: host, port: 80, allow: [$1], timeout: 1m}
 END
 }
 configure one.test

@@ -213,7 +213,8 @@ groups:
 addLocal("[::1]:`+port+`")
 setACL({"127.0.0.0/8", "::1/128"})
 setSecurityPollSuffix("")
-newServer({address="`+d.at("dns").String()+`", useProxyProtocol=true})
+setUDPTimeout(60)
+newServer({address="`+d.at("dns").String()+`", useProxyProtocol=true, checkTimeout=60000})
 `))
 	for _, c := range []struct{ at, client, told string }{
 		{"127.0.0.1", "127.9.0.1", "127.9.0.1"}, {"127.0.0.1", "127.9.0.2", "127.9.0.2"}, {"::1", "::1", "127.9.0.6"}, {"127.0.0.1", "127.9.0.3", "127.9.0.3"},

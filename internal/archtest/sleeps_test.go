@@ -25,7 +25,6 @@ var sleeps = map[string]struct {
 	"bench/pool/pool_test.go new":                                         {1, "a benchmark: what is expensive to make"},
 	"cmd/penstock/descriptors_test.go TestFewDescriptorsAndASlowUpstream": {1, "a limit of a whole daemon, a second: not settable"},
 	"cmd/penstock/internal/etcd/faults_test.go TestTokens":                {1, "the life of a token of a real etcd"},
-	"cmd/penstock/logs_test.go TestLogFlooded":                            {1, "the pace of a load: datagrams would be lost"},
 	"cmd/penstock/outlive_state_test.go TestStateOutlivesWorker":          {1, "state is written each second: to become a wait for the file"},
 	"cmd/penstock/outlive_steps_test.go TestKeeperDiesDuringUpgrade":      {1, "a kill at several moments"},
 	"dgram/metadata_linux_test.go TestTime":                               {1, "time stamps of the real kernel"},

@@ -152,7 +152,7 @@ func (s *sequence) check() error {
 		if err != nil {
 			continue
 		}
-		c.SetDeadline(time.Now().Add(30 * time.Second))
+		c.SetDeadline(time.Now().Add(testnet.Patience))
 		const text = "is anybody there?"
 		buf := make([]byte, len(text))
 		c.Write([]byte(text))
@@ -169,7 +169,7 @@ func (s *sequence) check() error {
 // do makes a request of the admin API, and reads its answer. The server hides panics from its clients, except
 // that there is no answer.
 func (s *sequence) do(method, path, query, body string) (code int, answer string, err error) {
-	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), testnet.Patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, "http://localhost/", strings.NewReader(body))
 	if err != nil {

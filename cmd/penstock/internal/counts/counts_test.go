@@ -8,7 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
+
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 var flows = Layout{Name: "flows", Words: []string{"begun", "ended", "bytes"}, Key: 20, Rows: 100}
@@ -93,12 +94,10 @@ func TestRemove(t *testing.T) {
 		t.Errorf("%d rows not kept", tb.NotKept())
 	}
 	a = nil
-	deadline := time.Now().Add(30 * time.Second)
-	for tb.Full() {
-		if runtime.GC(); time.Now().After(deadline) {
-			t.Fatal("the memory of a row that nobody has is never free")
-		}
-	}
+	testwait.Until(t, "the memory of a row that nobody has is free", func() bool {
+		runtime.GC()
+		return !tb.Full()
+	})
 	if d := tb.New("d"); d.Words()[0].Load() != 0 {
 		t.Errorf("a new row begins with %d", d.Words()[0].Load())
 	}

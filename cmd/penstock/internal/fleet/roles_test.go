@@ -52,7 +52,7 @@ func TestRoles(t *testing.T) {
 		if err := os.WriteFile(file, []byte(user+":secret-of-"+user), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return w.openWith(etcd.Config{Remote: remote.Config{Servers: []string{w.url}, UserFile: file}, Backoff: remote.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}})
+		return w.openWith(etcd.Config{Remote: remote.Config{Servers: []string{w.url}, UserFile: file}, Backoff: remote.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}, Timeout: patience / 2})
 	}
 	w.client = as("ann")
 	relayClient := as("relay")
@@ -60,7 +60,7 @@ func TestRoles(t *testing.T) {
 	r := &checkingRelay{checks: NewChecks(ChecksConfig{Node: "one"}), shares: map[string]Share{}, members: map[string]*SharedMember{}, down: map[string]bool{}}
 	r.checks.Expect()
 	r.relay = w.relay("one", func(c *PresenceConfig) {
-		c.Client, c.Checks = relayClient, r.checks
+		c.Client, c.Checks, c.TTL = relayClient, r.checks, time.Minute // which no end of a lease is waited for in
 		c.Drain = func(o *DrainOrder) { drained <- o != nil }
 	})
 	r.share("m", 1)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/cmd/penstock/internal/config"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // watchPath watches a configuration file, which need not be valid.
@@ -37,7 +38,7 @@ func TestWatchFile(t *testing.T) {
 		t.Helper()
 		select {
 		case <-w.Changed:
-		case <-time.After(20 * time.Second):
+		case <-time.After(testwait.Patience):
 			t.Fatalf("no change: %s", how)
 		}
 	}
@@ -109,7 +110,9 @@ func TestWatchFile(t *testing.T) {
 func TestWatchIncluded(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)); err != nil {
+		at, next := filepath.Join(dir, name), filepath.Join(t.TempDir(), "next")
+		// At once: a file that is made and then written has changed twice, if there is a while in between.
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(next, []byte(text), 0o600), os.Rename(next, at)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -132,7 +135,7 @@ func TestWatchIncluded(t *testing.T) {
 		step.do()
 		select {
 		case <-w.Changed:
-		case <-time.After(20 * time.Second):
+		case <-time.After(testwait.Patience):
 			t.Fatalf("no change: %s", step.how)
 		}
 	}

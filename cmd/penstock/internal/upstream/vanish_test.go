@@ -185,7 +185,7 @@ func TestVanishAndFailuresInTurn(t *testing.T) {
 			if e.Vanished != vanished || (e.Err != nil) != fails || e.Missing || e.Removed {
 				t.Errorf("%+v", e)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(testwait.Patience):
 			t.Fatal("no event")
 		}
 	}

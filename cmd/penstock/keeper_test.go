@@ -260,15 +260,17 @@ func TestUpgrade(t *testing.T) {
 	f.answer("end")
 }
 
-// A binary that never says that it is ready is given up, and the worker goes on.
+// A new worker that never says that it is ready, because it waits for its configuration, is given up, and the old one goes on.
 func TestUpgradeHangs(t *testing.T) {
+	need(t, "mkfifo")
 	t.Parallel()
 	one := speak(t, "one")
 	k := runKeeper(t, "", threeListeners, one.url())
 	f := threeFlows(k)
 	k.write(t, threeListeners+"\nkeeper: {keep-after: 0, healthy-after: 0, start-timeout: 3s}\n", one.url()) // for the next worker only
 	k.reload()
-	if code, out := k.command("upgrade", "--binary", script(t, "exec sleep 1000")); code != 1 || !strings.Contains(out, "nothing was changed") {
+	(&steps{kept: k, held: k.file}).fifo()
+	if code, out := k.command("upgrade"); code != 1 || !strings.Contains(out, "(not prepared in time); nothing was changed") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	f.answer("end")

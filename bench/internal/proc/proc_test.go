@@ -50,7 +50,7 @@ func TestCPUOfNoProcess(t *testing.T) {
 }
 
 func TestTree(t *testing.T) {
-	cmd := exec.Command("sh", "-c", "sleep 10 & sleep 10 & echo up; wait")
+	cmd := exec.Command("sh", "-c", "sleep 1000 & sleep 1000 & echo up; wait")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

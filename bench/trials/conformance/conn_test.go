@@ -71,7 +71,7 @@ func TestEngine(t *testing.T) {
 				pairs = pairs[1:2] // on a machine with one CPU, a dedicated loop leaves little time to the ends
 			}
 			testConn(t, pairs, func(a, b net.Conn) error { return e.Relay(a, b, relay.PairConfig{}) })
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), testnet.Patience)
 			defer cancel()
 			if err := e.Drain(ctx); err != nil {
 				t.Error(err)

@@ -31,7 +31,7 @@ func TestScale(t *testing.T) {
 		t.Run("server="+server, func(t *testing.T) {
 			t.Parallel()
 			s := settings{server: server, daemons: 2, nodes: 10, perProcess: 6, publishes: 2, gap: 10 * time.Millisecond, rest: 300 * time.Millisecond,
-				away: 200 * time.Millisecond, storms: 1, stagger: time.Millisecond, patience: time.Minute, padding: 1000}
+				away: 200 * time.Millisecond, storms: 1, stagger: time.Millisecond, patience: testnet.Patience, padding: 1000}
 			var out bytes.Buffer
 			if err := s.run(&out); err != nil {
 				t.Fatalf("%v\n%s", err, out.String())
@@ -48,7 +48,7 @@ func TestScale(t *testing.T) {
 // TestChecks does so for health checks that daemons share.
 func TestChecks(t *testing.T) {
 	t.Parallel()
-	s := settings{server: "etcd", daemons: 3, members: 2, shared: 1, every: 100 * time.Millisecond, rest: 300 * time.Millisecond, storms: 1, patience: time.Minute, padding: 1000}
+	s := settings{server: "etcd", daemons: 3, members: 2, shared: 1, every: 100 * time.Millisecond, rest: 300 * time.Millisecond, storms: 1, patience: testnet.Patience, padding: 1000}
 	var out bytes.Buffer
 	if err := s.run(&out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())

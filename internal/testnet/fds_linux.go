@@ -10,6 +10,7 @@ import (
 	"strings"
 )
 
+// openFds returns what each open descriptor is, as proc_pid_fd(5) has it.
 func openFds() map[int]string {
 	dir, err := os.Open("/proc/self/fd")
 	if err != nil {
@@ -18,7 +19,6 @@ func openFds() map[int]string {
 	defer dir.Close()
 	names, _ := dir.Readdirnames(-1)
 	m := make(map[int]string)
-	var sockets map[string]string
 	for _, name := range names {
 		n, _ := strconv.Atoi(name)
 		if n == int(dir.Fd()) {
@@ -28,17 +28,20 @@ func openFds() map[int]string {
 		if err != nil {
 			continue // closed since the list was read
 		}
-		if inode, ok := strings.CutPrefix(what, "socket:["); ok {
-			if sockets == nil {
-				sockets = socketTable()
-			}
-			if s := sockets[strings.TrimSuffix(inode, "]")]; s != "" {
-				what += " " + s
-			}
-		}
 		m[n] = what
 	}
 	return m
+}
+
+// describeSockets adds to descriptors that are sockets what the kernel's tables say of them. These can be long, with connections that have
+// ended in them.
+func describeSockets(fds map[int]string) {
+	table := socketTable()
+	for fd, what := range fds {
+		if inode, ok := strings.CutPrefix(what, "socket:["); ok {
+			fds[fd] += " " + table[strings.TrimSuffix(inode, "]")]
+		}
+	}
 }
 
 // socketTable describes the machine's sockets by inode (proc_net_tcp in the

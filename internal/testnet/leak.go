@@ -3,6 +3,7 @@ package testnet
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"runtime"
 	"slices"
@@ -37,28 +38,16 @@ func snapshot() census { return census{openFds(), stacks()} }
 // grace is how long the end of something may take. Only a leak takes all of it.
 const grace = 10 * time.Second
 
-// identity returns which socket, file or pipe a description is of. What else it says of a socket may change: a socket
-// gets a peer, and the kernel's tables skip some while others come and go.
-func identity(what string) string {
-	if strings.HasPrefix(what, "socket:[") {
-		what, _, _ = strings.Cut(what, " ")
-	}
-	return what
-}
-
 // leaks describes what exists now and did not exist at c, with the line that created it. It waits
 // up to the given time for that to go away; garbage collection closes pipes in caches of the
 // standard library.
 func (c census) leaks(wait time.Duration) string {
-	var fds, goroutines []string
+	var fds map[int]string
+	var goroutines []string
 	deadline := time.Now().Add(wait)
 	testwait.For(func() bool {
-		fds, goroutines = nil, nil
-		for fd, what := range openFds() {
-			if identity(c.fds[fd]) != identity(what) {
-				fds = append(fds, fmt.Sprintf("fd %d: %s\n", fd, what))
-			}
-		}
+		fds, goroutines = openFds(), nil
+		maps.DeleteFunc(fds, func(fd int, what string) bool { return c.fds[fd] == what })
 		for id, stack := range stacks() {
 			if _, ok := c.goroutines[id]; !ok {
 				goroutines = append(goroutines, stack+"\n")
@@ -70,9 +59,15 @@ func (c census) leaks(wait time.Duration) string {
 		runtime.GC()
 		return false
 	})
-	slices.Sort(fds)
-	slices.Sort(goroutines)
-	return strings.Join(append(fds, goroutines...), "")
+	all := goroutines
+	if len(fds) > 0 {
+		describeSockets(fds)
+	}
+	for fd, what := range fds {
+		all = append(all, fmt.Sprintf("fd %d: %s\n", fd, what))
+	}
+	slices.Sort(all)
+	return strings.Join(all, "")
 }
 
 // stacks returns all goroutines except for the caller's and those of the runtime, package testing

@@ -66,11 +66,9 @@ func sockets() map[int]bool {
 	for _, name := range []string{"tcp", "tcp6", "udp", "udp6"} {
 		text, _ := os.ReadFile("/proc/thread-self/net/" + name) // without IPv6 there are no tables of it
 		for line := range bytes.Lines(text) {
-			fields := bytes.Fields(line)
-			if len(fields) < 2 {
-				continue
-			}
-			_, hex, _ := bytes.Cut(fields[1], []byte(":"))
+			_, local, _ := bytes.Cut(line, []byte(": "))
+			_, rest, _ := bytes.Cut(local, []byte(":"))
+			hex, _, _ := bytes.Cut(rest, []byte(" "))
 			if port, err := strconv.ParseUint(string(hex), 16, 16); err == nil {
 				ports[int(port)] = true
 			}

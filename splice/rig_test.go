@@ -18,6 +18,7 @@ import (
 
 	"github.com/penstock/penstock/datapath"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // patience bounds every wait for something that is about to happen.
@@ -291,26 +292,41 @@ func (r *rig) bulk(tb testing.TB, n int) {
 	r.sent = at
 }
 
-// push sends chunks until nothing is accepted for some time.
+// push sends until nothing is accepted any more: who writes and Copy wait, which holds bytes, and nothing has moved for longer than a TCP receiver delays what
+// makes room (40 ms).
 func (r *rig) push(tb testing.TB) {
 	tb.Helper()
 	if r.line.src.name == secure.name {
 		r.fillUp(tb) // a deadline breaks a TLS connection for good: crypto/tls, Conn.SetWriteDeadline
 		return
 	}
-	const most = 256 << 20
-	for r.sent < most {
-		r.from.SetWriteDeadline(time.Now().Add(90 * time.Millisecond))
-		m, err := r.from.Write(pattern().At(r.sent, 64<<10))
-		r.sent += int64(m)
-		if errors.Is(err, os.ErrDeadlineExceeded) && m == 0 {
-			return
+	const still = 90 * time.Millisecond
+	r.from.SetWriteDeadline(time.Now().Add(patience))
+	done := make(chan error, 1)
+	go func() { done <- r.pushOn() }()
+	last, since := r.live.Up(), time.Now()
+	testwait.Until(tb, "nothing moves", func() bool {
+		_, pushing := testwait.Goroutines("splice.(*rig).pushOn(")
+		_, copying := testwait.Goroutines("splice.(*Config).CopyLive(")
+		if now := r.live.Up(); pushing == 0 || copying == 0 || now.Read == now.Written || now != last {
+			last, since = now, time.Now()
 		}
-		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			tb.Fatalf("push at %d: %v", r.sent, err)
+		return time.Since(since) > still || len(done) > 0
+	})
+	r.from.SetWriteDeadline(time.Unix(1, 0))
+	if err := <-done; !errors.Is(err, os.ErrDeadlineExceeded) {
+		tb.Fatalf("push at %d: %v", r.sent, err)
+	}
+}
+
+// pushOn sends until it fails.
+func (r *rig) pushOn() error {
+	for {
+		n, err := r.from.Write(pattern().At(r.sent, 64<<10))
+		if r.sent += int64(n); err != nil {
+			return err
 		}
 	}
-	tb.Fatalf("%d bytes were taken, and no end", r.sent)
 }
 
 // fillUp writes until Copy has read all of it, and dst has taken no more for

@@ -26,7 +26,7 @@ func Example_echoServer() {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	client.SetDeadline(time.Now().Add(5 * time.Second))
+	client.SetDeadline(time.Now().Add(time.Minute))
 	client.Write([]byte("hello"))
 	answer := make([]byte, 100)
 	n, err := client.Read(answer)

@@ -50,7 +50,7 @@ func TestListenReusePort(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.SetReadDeadline(time.Now().Add(20 * time.Second))
+			c.SetReadDeadline(time.Now().Add(patience))
 			wg.Go(func() {
 				ms := MakeMessages(clients)
 				for k, err := d.ReadBatch(ms); err == nil; k, err = d.ReadBatch(ms) {

@@ -55,7 +55,7 @@ func Example() {
 		return
 	}
 	defer client.Close()
-	client.SetDeadline(time.Now().Add(5 * time.Second))
+	client.SetDeadline(time.Now().Add(time.Minute))
 	for _, text := range []string{"one", "two"} {
 		client.Write([]byte(text))
 		answer := make([]byte, 100)

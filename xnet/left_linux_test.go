@@ -37,7 +37,7 @@ func TestWhatIsLeft(t *testing.T) {
 	read(0, nil)
 	b.SetReadDeadline(time.Now().Add(-time.Second))
 	read(0, os.ErrDeadlineExceeded)
-	b.SetReadDeadline(time.Now().Add(10 * time.Second))
+	b.SetReadDeadline(time.Now().Add(patience))
 	read(1, nil)
 	b.Close()
 	read(0, net.ErrClosed)

@@ -274,4 +274,4 @@ func TestKilledAnywhere(t *testing.T) {
 	t.Logf("%d kills, %d of them with bytes held, %d bytes moved", kills, found, received)
 }
 
-const testPatience = 30 * time.Second
+const testPatience = testnet.Patience

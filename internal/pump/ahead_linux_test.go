@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // stalled returns a half from a Unix socket whose pipe holds bytes that the
@@ -28,7 +29,7 @@ func TestAhead(t *testing.T) {
 		t.Run("dst="+dst, func(t *testing.T) {
 			w, off := stalled(t, dst)
 			sent := int64(50_000)
-			w.near.SetWriteDeadline(time.Now().Add(20 * time.Second))
+			w.near.SetWriteDeadline(time.Now().Add(testwait.Patience))
 			for w.half.Held() < PipeSize { // more than fits into the source's buffer
 				n, err := w.near.Write(pattern().At(off+sent, 20_000))
 				if sent += int64(n); err != nil {

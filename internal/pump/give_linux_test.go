@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // What is given to the half goes out before anything it reads, however the destination takes it.
@@ -33,7 +34,7 @@ func TestGive(t *testing.T) {
 					w.write(0, 1000)
 					w.until(WantRead)
 					got := make([]byte, len(want))
-					w.far.SetReadDeadline(time.Now().Add(20 * time.Second))
+					w.far.SetReadDeadline(time.Now().Add(testwait.Patience))
 					if n, err := io.ReadFull(w.far, got); err != nil || !bytes.Equal(got, want) {
 						t.Fatalf("%d bytes, %v", n, err)
 					}

@@ -6,11 +6,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testkernel"
 	"github.com/penstock/penstock/internal/testnet"
+	"github.com/penstock/penstock/internal/testwait"
 )
 
 // budget returns a budget of pipes, and checks at the end of the test that all pipes were returned.
@@ -155,17 +155,15 @@ func TestIdlePipesAge(t *testing.T) {
 	for _, p := range held {
 		ps.Put(p)
 	}
-	for deadline := time.Now().Add(20 * time.Second); ps.Stats().Open > 1; {
+	testwait.Until(t, "idle pipes are closed", func() bool {
 		p := ps.Get() // one stays in use
 		if p == nil {
 			t.Fatal("refused")
 		}
 		ps.Put(p)
 		runtime.GC()
-		if time.Now().After(deadline) {
-			t.Fatalf("idle pipes stay: %+v", ps.Stats())
-		}
-	}
+		return ps.Stats().Open == 1
+	})
 }
 
 // slowClose is a kernel whose Close of a descriptor waits once, after the descriptor was closed.
@@ -219,13 +217,13 @@ func TestPipesCollected(t *testing.T) {
 		ps.Put(ps.Get())
 		runtime.AddCleanup(ps, func(int) { close(gone) }, 0)
 	}()
-	for range 200 {
+	testwait.Until(t, "it is collected, and its watch does not keep it alive", func() bool {
 		runtime.GC()
 		select {
 		case <-gone:
-			return
-		case <-time.After(10 * time.Millisecond):
+			return true
+		default:
+			return false
 		}
-	}
-	t.Error("its watch keeps it alive")
+	})
 }

@@ -130,7 +130,7 @@ func (w *transfer) turn(budget int) State {
 // run runs turns until the half ends or fails, and waits between them as an event loop does.
 func (w *transfer) run() State {
 	w.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(testwait.Patience); ; {
 		st := w.turn(1 << 20)
 		if time.Now().After(deadline) {
 			w.t.Fatalf("state %d: nothing moves; in %d, out %d;%s", st, w.half.In, w.half.Out, w.k.Counts())
@@ -225,7 +225,7 @@ func (w *transfer) arrived(n int) {
 func (w *transfer) read(off int64, n int) {
 	w.t.Helper()
 	buf := make([]byte, n)
-	w.far.SetReadDeadline(time.Now().Add(10 * time.Second))
+	w.far.SetReadDeadline(time.Now().Add(testwait.Patience))
 	if _, err := io.ReadFull(w.far, buf); err != nil {
 		w.t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ type census struct {
 func snapshot() census { return census{openFds(), stacks()} }
 
 // grace is how long the end of something may take. Only a leak takes all of it.
-const grace = 10 * time.Second
+const grace = time.Minute
 
 // leaks describes what exists now and did not exist at c, with the line that created it. It waits
 // up to the given time for that to go away; garbage collection closes pipes in caches of the

@@ -88,7 +88,7 @@ func TestHangingWorker(t *testing.T) {
 	r := newRig(t, func(c *childConfig) { c.Config.Watchdog = 300 * time.Millisecond })
 	w := r.worker()
 	w.do("prepared")
-	w.do("ready-mute")
+	w.send(command{Do: "ready-mute"}) // it may be killed before it answers
 	r.event("worker-killed", "watchdog")
 	w = r.worker()
 	if w.Died.Why != "watchdog" || w.Died.Signal != 9 {

@@ -345,7 +345,13 @@ func TestAgesOfRestoredDatagramFlows(t *testing.T) {
 	}
 	p.kill()
 	p = k.start(o)
-	answered(&clients[3], "let me in")
+	b := make([]byte, 100)
+	testwait.Until(t, "a flow that is not in use any more makes room", func() bool {
+		clients[3].tell(t, to, "let me in")
+		clients[3].SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		_, _, err := clients[3].ReadFrom(b)
+		return err == nil
+	})
 	answered(&clients[0], "and I go on") // by the same port, as the upstream sees
 	if s := p.ask("stats").Stats.Total(); s.Ended[CauseEvicted.String()] != 1 {
 		t.Errorf("%d flows have made room", s.Ended[CauseEvicted.String()])

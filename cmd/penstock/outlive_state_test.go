@@ -67,7 +67,7 @@ groups:
 	testwait.Until(t, "the new member is checked", func() bool {
 		return !strings.Contains(strings.Join(members(), "\n"), "checking")
 	})
-	before, counted, status := members(), k.counters(t), k.status(t)
+	counted, status := k.counters(t), k.status(t)
 	g, err := k.admin.Group(k.ctx(), "all")
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +85,8 @@ groups:
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2 * time.Second) // the state is written within a second
+	must(k.admin.SetMember(k.ctx(), "all", "four", api.MemberChange{Weight: &weight})) // which is answered when the state is written
+	before := members()
 	for round := range 3 {
 		k.crash()
 		if got := members(); !slices.Equal(got, before) {

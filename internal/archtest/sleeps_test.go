@@ -11,7 +11,7 @@ import (
 )
 
 // mostSleeps bounds the table below. It goes down, not up.
-const mostSleeps = 22
+const mostSleeps = 20
 
 // sleeps are the places at which tests sleep on the real clock, by file and function, with the number of calls of time.Sleep there. Whoever
 // waits for something waits for the event or with package testwait; a test of package relay lets time pass on the engine's clock (rig.pass);
@@ -25,7 +25,6 @@ var sleeps = map[string]struct {
 	"bench/pool/pool_test.go new":                                         {1, "a benchmark: what is expensive to make"},
 	"cmd/penstock/descriptors_test.go TestFewDescriptorsAndASlowUpstream": {1, "a limit of a whole daemon, a second: not settable"},
 	"cmd/penstock/internal/etcd/faults_test.go TestTokens":                {1, "the life of a token of a real etcd"},
-	"cmd/penstock/outlive_state_test.go TestStateOutlivesWorker":          {1, "state is written each second: to become a wait for the file"},
 	"cmd/penstock/outlive_steps_test.go TestKeeperDiesDuringUpgrade":      {1, "a kill at several moments"},
 	"dgram/metadata_linux_test.go TestTime":                               {1, "time stamps of the real kernel"},
 	"internal/pump/half_linux_test.go TestSlowReader":                     {1, "a turn moves nothing several times in a row: to become a script of the simulated kernel"},

@@ -304,7 +304,7 @@ func TestRestoredFromBackup(t *testing.T) {
 
 // With users: a token is got when it is needed, and again when it is no longer good.
 func TestTokens(t *testing.T) {
-	server, c := start(t, "-token-ttl", "1")
+	server, c := start(t, "-token-ttl", "5") // a token comes and is used within that
 	for path, in := range map[string]any{"user/add": map[string]string{"name": "root", "password": "first"}, "role/add": map[string]string{"name": "root"}} {
 		admin(t, c, "/v3/auth/"+path, in)
 	}
@@ -340,7 +340,7 @@ func TestTokens(t *testing.T) {
 	other.auth.token = "unknown.1"
 	testwait.Until(t, "a watch with a new token", follow(t, other, "/a/").equals(map[string]string{"/a/0": "x", "/a/1": "y"}))
 	testwait.Until(t, "the end of a token", func() bool {
-		time.Sleep(time.Until(since.Add(2200 * time.Millisecond)))
+		time.Sleep(time.Until(since.Add(6200 * time.Millisecond)))
 		since = time.Now() // each use makes it last longer
 		err := idle.post(t.Context(), 0, "/v3/kv/range", expired, []byte(`{"key":"YQ=="}`), new(rangeResponse))
 		var e *Error

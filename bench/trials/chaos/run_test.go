@@ -38,7 +38,7 @@ func TestWithoutKills(t *testing.T) {
 
 // TestKills is the short form of make chaos.
 func TestKills(t *testing.T) {
-	runSettings(t, settings{kills: 6, every: 700 * ms, keepAfter: 200 * ms, slack: 20 * time.Second, watchdog: 20 * time.Second})
+	runSettings(t, settings{kills: 6, every: 700 * ms, keepAfter: 200 * ms, slack: 5 * time.Second, watchdog: 20 * time.Second})
 }
 
 // TestChanges is the short form of make churn.

@@ -311,16 +311,13 @@ func (w *writer) control(i int, m *Message, run *segment.Run) bool {
 	return true
 }
 
-// clock turns Go's time into the kernel's monotonic one, reading both at most
+// clock turns Go's time into the kernel's monotonic one, reading Go's at most
 // once a batch.
-type clock struct {
-	now    time.Time
-	kernel time.Duration
-}
+type clock struct{ now time.Time }
 
 func (c *clock) monotonic(t time.Time) int64 {
 	if c.now.IsZero() {
-		c.now, c.kernel = time.Now(), sys.Monotonic()
+		c.now = time.Now()
 	}
-	return int64(c.kernel + t.Sub(c.now))
+	return sys.MonotonicAt(c.now) + int64(t.Sub(c.now)) // t may have no monotonic reading
 }

@@ -1,6 +1,7 @@
 package sys
 
 import (
+	"math"
 	"syscall"
 	"time"
 	"unsafe"
@@ -165,13 +166,17 @@ func pending(fd int, events int16) int16 {
 }
 
 // The clock of the runtime and CLOCK_MONOTONIC run alike, and the runtime reads its own without a system
-// call; so one comparison suffices.
-var monotonicStart, runtimeStart = func() (int64, time.Time) {
-	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) != nil {
-		return 0, time.Now()
+// call; so one comparison suffices: the closest of some, because the process may be stopped between its two readings.
+var monotonicStart, runtimeStart = func() (kernel int64, runtime time.Time) {
+	closest := time.Duration(math.MaxInt64)
+	for range 5 {
+		now := time.Now()
+		at := int64(Monotonic())
+		if took := time.Since(now); took < closest {
+			kernel, runtime, closest = at, now, took
+		}
 	}
-	return ts.Nano(), time.Now()
+	return kernel, runtime
 }()
 
 // MonotonicNow returns CLOCK_MONOTONIC in nanoseconds: the time since the machine was started, the same

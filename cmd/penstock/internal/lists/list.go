@@ -133,7 +133,7 @@ func (t *Table) Of(networks []spec.Network) (all []*List) {
 
 // Networks is what a key of the configuration contains: networks, and lists of them. A nil *Networks is for a key without any.
 type Networks struct {
-	fixed *bart.Lite // nil: none
+	fixed interface{ Contains(netip.Addr) bool } // a bart.Lite, which every package that knows of Networks would compile, if this said so; nil: none
 	lists []*List
 }
 
@@ -142,15 +142,12 @@ func NewNetworks(all []spec.Network, t *Table) *Networks {
 	if len(all) == 0 {
 		return nil
 	}
-	n := &Networks{lists: t.Of(all)}
+	n, fixed := &Networks{lists: t.Of(all)}, new(bart.Lite)
 	for _, p := range all {
-		if p.List != "" {
-			continue
+		if p.List == "" {
+			fixed.Insert(spec.CanonicalPrefix(p.Prefix))
+			n.fixed = fixed
 		}
-		if n.fixed == nil {
-			n.fixed = new(bart.Lite)
-		}
-		n.fixed.Insert(spec.CanonicalPrefix(p.Prefix))
 	}
 	return n
 }

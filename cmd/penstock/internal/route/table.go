@@ -3,6 +3,7 @@
 package route
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -41,7 +42,7 @@ type Table struct {
 	routes        []*spec.Route
 	byName        nameIndex
 	byHost        nameIndex
-	bySource      bart.Table[sourceRoutes]
+	bySource      sourceTable
 	byALPN        map[string][]int32
 	unconditional int32   // the first route without a condition; routes after it are never reached
 	needHello     []int32 // routes with names or protocols
@@ -108,6 +109,15 @@ func (x *nameIndex) add(name string, i int32) {
 	}
 }
 
+// sourceTable is a bart.Table. Its generic code would be compiled in every package that knows of a Table, if that said so.
+type sourceTable interface {
+	Insert(netip.Prefix, sourceRoutes)
+	Modify(netip.Prefix, func(sourceRoutes, bool) (sourceRoutes, bool))
+	All() iter.Seq2[netip.Prefix, sourceRoutes]
+	Supernets(netip.Prefix) iter.Seq2[netip.Prefix, sourceRoutes]
+	Lookup(netip.Addr) (sourceRoutes, bool)
+}
+
 // noRoute is greater than any route's index.
 const noRoute = int32(1<<31 - 1)
 
@@ -125,7 +135,7 @@ func New(l *spec.Listener, all *lists.Table) *Table {
 func newTable(routes []*spec.Route, def *spec.Route, identities bool, all *lists.Table) *Table {
 	t := &Table{
 		routes: routes,
-		byName: newNameIndex(), byHost: newNameIndex(), byALPN: map[string][]int32{},
+		byName: newNameIndex(), byHost: newNameIndex(), bySource: new(bart.Table[sourceRoutes]), byALPN: map[string][]int32{},
 		unconditional: noRoute, defaultRoute: def, identities: identities, all: all,
 	}
 	if slices.ContainsFunc(routes, func(r *spec.Route) bool { return r.AsksFirst() || r.NeedsHost() }) || def != nil && def.NeedsHost() {

@@ -182,7 +182,7 @@ listeners:
   datagrams: {listen: "udp://0.0.0.0:5300", transparent: true, timeouts: {idle: 1s}, to: datagrams}
 groups:
   original:
-    destination: {by: original, port: 443, timeout: 1m}
+    destination: {by: original, port: 443}
     mark: 1
   datagrams:
     destination: {by: original, port: 5300}

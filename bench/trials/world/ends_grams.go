@@ -143,8 +143,11 @@ func (r *endsRun) datagrams() error {
 	up := slices.ContainsFunc(r.pool[1:], (*poolMember).up)
 	serves := func(server string) bool { return r.serves("grams", server) }
 	for _, c := range r.grams {
-		// When it was moved, the backup may have been the last member that was not known to be down, and it stays there if up says so.
-		stays := func(server string) bool { return c.asked && r.ends.Up != "close" && server == r.pool[backup].name }
+		// When it was moved, the backup may have been the last member that was not known to be down, and it stays there if up says so. So it is for
+		// a flow that has ended without anybody's knowing: what comes up serves new flows a moment later than it is said to be up.
+		stays := func(server string) bool {
+			return (c.asked || c.maybe) && r.ends.Up != "close" && server == r.pool[backup].name
+		}
 		cause, maybe := "", false
 		if c.server != "" {
 			cause, maybe = r.fate(c.server, c.born, func(m *poolMember) bool { return m.gramMaybe })

@@ -75,6 +75,9 @@ func (s *settings) run() error {
 		}
 		return s.one(one, s.Out)
 	}
+	if err := os.MkdirAll(s.failures, 0o755); err != nil { // now, and not when there is something to write
+		return err
+	}
 	begun := time.Now()
 	for i := 0; (s.runs == 0 || i < s.runs) && (i == 0 || time.Since(begun) < s.length); i++ {
 		one, start := draw(s.seed+uint64(i), s.events, os.Geteuid() == 0), time.Now()

@@ -103,7 +103,8 @@ penstock run -c /tmp/penstock.yaml >/tmp/log 2>&1 &
 daemon=$!
 until_ok curl -s --cacert /tmp/cert.pem --resolve a.debian.test:443:93.184.216.34 https://a.debian.test/
 until_ok unbound-control -s /tmp/unbound.sock -c /tmp/unbound.conf status
-until_ok test -S /tmp/admin.sock
+works() { ask a.debian.test | grep -q first; }
+until_ok works
 ask a.debian.test
 ask A.Debian.Test
 ask one.test
